@@ -1,0 +1,3 @@
+"""px: deterministic sandboxes for Python."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,153 @@
+"""What px says to people: standard error only, readable without colour, bars only on a terminal.
+
+Standard output belongs to data (and to the target of ``px run``); nothing here writes to it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+QUIET, NORMAL, VERBOSE, DEBUG = range(4)
+
+_CREDENTIALS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)[^/@\s]+@", re.IGNORECASE)
+_QUERY_SECRET = re.compile(
+    r"(?P<name>[?&][^=&\s]*(?:token|signature|credential|key|secret|password)[^=&\s]*=)[^&\s]+", re.IGNORECASE
+)
+
+
+@dataclass
+class Settings:
+    """How much is said and how; set once by the command line."""
+
+    level: int = NORMAL
+    color: bool = False
+    bars: bool = False
+    log: Path | None = None
+
+
+settings = Settings()
+_lock = threading.Lock()
+
+
+def redact(text: str) -> str:
+    """Take user names, passwords and tokens out of every URL in ``text``."""
+    if "://" not in text:
+        return text
+    return _QUERY_SECRET.sub(r"\g<name>***", _CREDENTIALS.sub(r"\g<scheme>", text))
+
+
+def configure(*, level: int, color: bool | None) -> None:
+    terminal = sys.stderr.isatty()
+    if color is None:
+        color = terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    settings.level = level
+    settings.color = color
+    settings.bars = terminal and not in_ci() and level >= NORMAL and os.environ.get("TERM") != "dumb"
+
+
+def in_ci() -> bool:
+    """Whether ``CI`` says that nobody is watching, in the way that CI services set it."""
+    return os.environ.get("CI", "").lower() not in ("", "0", "false", "no")
+
+
+def paint(text: str, style: str) -> str:
+    codes = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+    return f"\x1b[{codes[style]}m{text}\x1b[0m" if settings.color else text
+
+
+def _say(text: str, level: int) -> None:
+    text = redact(text)
+    if settings.level >= level:
+        with _lock:
+            sys.stderr.write(text + "\n")
+            sys.stderr.flush()
+    if settings.log is not None:
+        _log(text)
+
+
+def _log(text: str) -> None:
+    if settings.log is None:
+        return
+    try:
+        with settings.log.open("a", encoding="utf-8") as f:
+            f.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {text}\n")
+    except OSError:
+        settings.log = None  # a log that cannot be written must not stop the work that it describes
+
+
+def info(text: str) -> None:
+    _say(text, NORMAL)
+
+
+def detail(text: str) -> None:
+    """Decisions and cache hits: shown with ``-v``, always in the project's log."""
+    _say(text, VERBOSE)
+
+
+def debug(text: str) -> None:
+    _say(text, DEBUG)
+
+
+def warn(text: str) -> None:
+    _say(f"{paint('warning', 'yellow')}: {text}", QUIET)
+
+
+class Progress:
+    """One bar, or, where there is no terminal, one line when the work ends."""
+
+    def __init__(self, label: str, total: int, unit: str):
+        self.label, self.total, self.unit = label, total, unit
+        self.done = 0
+        self._lock = threading.Lock()
+        self._started = time.monotonic()
+        self._drawn = 0.0
+
+    def advance(self, amount: int) -> None:
+        with self._lock:
+            self.done += amount
+            now = time.monotonic()
+            if settings.bars and now - self._drawn >= 0.1 and now - self._started >= 0.2:
+                self._drawn = now
+                self._draw()
+
+    def _amount(self, n: int) -> str:
+        return f"{n / 1e6:.1f} MB" if self.unit == "B" else f"{n} {self.unit}".rstrip()
+
+    def _draw(self) -> None:
+        width = 24
+        share = min(1.0, self.done / self.total) if self.total else 0.0
+        bar = "━" * int(width * share) + " " * (width - int(width * share))
+        with _lock:
+            sys.stderr.write(f"\r\x1b[2K{self.label} {bar} {self._amount(self.done)} / {self._amount(self.total)}")
+            sys.stderr.flush()
+
+    def close(self, *, ok: bool) -> None:
+        if self._drawn:
+            with _lock:
+                sys.stderr.write("\r\x1b[2K")
+                sys.stderr.flush()
+        if ok:
+            _say(f"{self.label}: {self._amount(self.done)} in {time.monotonic() - self._started:.1f} s", NORMAL)
+
+
+@contextmanager
+def progress(label: str, total: int, unit: str = "B") -> Iterator[Progress]:
+    """Show the progress of ``total`` bytes (or other units); the finished line says how long it took."""
+    bar = Progress(label, total, unit)
+    ok = False
+    try:
+        yield bar
+        ok = True
+    finally:
+        bar.close(ok=ok)

@@ -1,0 +1,54 @@
+"""Where px keeps what it makes: ``~/.px``, or ``PX_HOME``."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Home:
+    """The directories under px's root; nothing else in px spells these names."""
+
+    root: Path
+
+    @classmethod
+    def from_environment(cls) -> Home:
+        configured = os.environ.get("PX_HOME")
+        return cls(Path(configured).expanduser().absolute() if configured else Path.home() / ".px")
+
+    @property
+    def objects(self) -> Path:
+        return self.root / "store" / "objects"
+
+    @property
+    def index(self) -> Path:
+        """Input key -> oid: a cache, rebuilt from the objects when it is lost."""
+        return self.root / "store" / "index"
+
+    @property
+    def tmp(self) -> Path:
+        return self.root / "store" / "tmp"
+
+    @property
+    def locks(self) -> Path:
+        return self.root / "store" / "locks"
+
+    @property
+    def cache(self) -> Path:
+        """What can be thrown away at any time at the cost of being computed again."""
+        return self.root / "cache"
+
+    @property
+    def refs(self) -> Path:
+        """One file per project that px has built an env or image for: the roots of garbage collection."""
+        return self.root / "refs"
+
+    @property
+    def envs(self) -> Path:
+        return self.root / "envs"
+
+    @property
+    def sandbox(self) -> Path:
+        return self.root / "sandbox"

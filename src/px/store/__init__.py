@@ -1,0 +1,1 @@
+"""Content-addressed objects: how they are encoded, written, locked, referenced, verified and collected."""

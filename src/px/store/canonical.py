@@ -1,0 +1,52 @@
+"""The one encoder behind every id in px (``docs/reference/canonical-encoding.md`` has the test vectors)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TypeAlias
+
+Value: TypeAlias = "None | bool | int | str | list[Value] | tuple[Value, ...] | dict[str, Value]"
+
+
+def canonical_encode(kind: str, payload: Value) -> bytes:
+    """Encode ``[kind, payload]`` as JSON that any language can reproduce byte for byte.
+
+    ASCII only, object keys sorted by code point, no white space, integers only: floats have no one
+    spelling, so they are refused rather than rounded.
+    """
+    _check(payload, kind)
+    text = json.dumps([kind, payload], sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return text.encode("ascii")
+
+
+def oid_of(kind: str, payload: Value) -> str:
+    return hashlib.sha256(canonical_encode(kind, payload)).hexdigest()
+
+
+def decode(encoded: bytes) -> tuple[str, Value]:
+    """Undo :func:`canonical_encode`; the caller has checked the hash."""
+    kind, payload = json.loads(encoded)
+    return kind, payload
+
+
+def _check(value: Value, where: str) -> None:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"{where}: keys must be strings, not {type(key).__name__}")
+            _check_text(key, where)
+            _check(item, f"{where}.{key}")
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _check(item, where)
+    elif isinstance(value, str):
+        _check_text(value, where)
+    elif value is not None and not isinstance(value, bool | int):
+        raise TypeError(f"{where}: {type(value).__name__} has no canonical form")
+
+
+def _check_text(value: str, where: str) -> None:
+    # A lone surrogate is not a character: JSON would spell it, other languages could not read it back.
+    if not value.isascii() and any("\ud800" <= ch <= "\udfff" for ch in value):
+        raise ValueError(f"{where}: {value!r} is not valid Unicode text")

@@ -1,0 +1,66 @@
+"""Whole-file writes: the new content appears at once, or not at all."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from px.errors import PxError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def disk_errors(where: Path) -> Iterator[None]:
+    """Turn a full or read-only disk into an error that says so; everything else passes."""
+    try:
+        yield
+    except OSError as e:
+        if e.errno in _FULL:
+            raise PxError("PX810", path=where) from e
+        if e.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise PxError("PX811", path=e.filename or where, reason=e.strerror) from e
+        raise
+
+
+def write_atomically(path: Path, content: bytes, *, mode: int = 0o644, durable: bool = True) -> None:
+    """Replace ``path`` by ``content``: written beside it, flushed, renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fd, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(fd, "wb") as f:
+            f.write(content)
+            f.flush()
+            os.fchmod(f.fileno(), mode)
+            if durable:
+                os.fsync(f.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, value: object, *, durable: bool = True) -> None:
+    write_atomically(path, (json.dumps(value, indent=2, sort_keys=True) + "\n").encode(), durable=durable)
+
+
+def sync_file_system(path: Path) -> None:
+    """Flush what was written under ``path``: one call for a whole tree instead of one per file."""
+    import ctypes
+
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(fd) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), os.fspath(path))
+    finally:
+        os.close(fd)

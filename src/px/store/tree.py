@@ -1,0 +1,206 @@
+"""Normalised file trees: what they contain, how they are written, linked, checked and removed.
+
+A tree is a sorted list of entries with no times, owners or inode numbers in it, so that the same content
+has the same spec on every machine:
+
+* ``["d", path, mode]``                  a directory
+* ``["f", path, mode, size, sha256]``    a file
+* ``["l", path, target]``                a symbolic link
+* ``["h", path, target]``                a hard link to another file of the tree
+
+Paths are relative, with ``/``, in UTF-8 whatever the locale is.  On disk the tree is read-only; the mode
+in the spec is the one that an image gets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+import stat
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from px.store.canonical import Value
+
+Entry: TypeAlias = "list[str | int]"
+
+
+class UnsafePathError(ValueError):
+    """A path or link that would leave the tree, or a second entry for one path."""
+
+
+def native(root: Path, path: str) -> bytes:
+    """The file name of a tree's path, in UTF-8 also where the locale says otherwise."""
+    return os.fsencode(root) + b"/" + path.encode("utf-8", "surrogateescape")
+
+
+def check_path(path: str) -> str:
+    """Return ``path`` if it is relative, normalised and stays inside; raise otherwise."""
+    if not path or path.startswith("/") or "\0" in path:
+        raise UnsafePathError(f"absolute or empty path {path!r}")
+    if posixpath.normpath(path) != path or path == ".." or path.startswith("../"):
+        raise UnsafePathError(f"path {path!r} is not normalised or leaves the tree")
+    return path
+
+
+def check_link(path: str, target: str) -> None:
+    """Refuse a relative symbolic link that points out of the tree (absolute ones: the caller decides)."""
+    resolved = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+    if resolved == ".." or resolved.startswith("../"):
+        raise UnsafePathError(f"link {path!r} -> {target!r} leaves the tree")
+
+
+class TreeWriter:
+    """Writes a new tree under ``root`` and keeps its spec: every byte is hashed as it is written, once."""
+
+    def __init__(self, root: Path):
+        self.root = root
+        self._entries: dict[str, Entry] = {}
+        root.mkdir(mode=0o755, parents=True, exist_ok=True)
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._entries
+
+    def entry(self, path: str) -> Entry | None:
+        return self._entries.get(path)
+
+    def _claim(self, path: str) -> bytes:
+        check_path(path)
+        if path in self._entries:
+            raise UnsafePathError(f"two entries for {path!r}")
+        parent = posixpath.dirname(path)
+        if parent:
+            found = self._entries.get(parent)
+            if found is None:
+                self.directory(parent)
+            elif found[0] != "d":
+                raise UnsafePathError(f"{path!r} lies below {parent!r}, which is not a directory")
+        return native(self.root, path)
+
+    def directory(self, path: str, mode: int = 0o755) -> None:
+        found = self._entries.get(path)
+        if found is not None and found[0] == "d":
+            found[2] = mode
+            return
+        os.mkdir(self._claim(path), 0o755)
+        self._entries[path] = ["d", path, mode]
+
+    def file(self, path: str, content: bytes | Iterable[bytes], mode: int = 0o644) -> str:
+        """Write one file and return its sha256."""
+        name = self._claim(path)
+        digest, size = hashlib.sha256(), 0
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        # Created read-only: the descriptor may write, nobody who opens it later may.
+        fd = os.open(name, flags, 0o555 if mode & 0o111 else 0o444)
+        try:
+            for chunk in [content] if isinstance(content, bytes) else content:
+                digest.update(chunk)
+                size += len(chunk)
+                view = memoryview(chunk)
+                while view:
+                    view = view[os.write(fd, view) :]
+            os.fchmod(fd, 0o555 if mode & 0o111 else 0o444)  # whatever the umask took away
+        finally:
+            os.close(fd)
+        self._entries[path] = ["f", path, mode, size, digest.hexdigest()]
+        return digest.hexdigest()
+
+    def symlink(self, path: str, target: str) -> None:
+        os.symlink(target.encode("utf-8", "surrogateescape"), self._claim(path))
+        self._entries[path] = ["l", path, target]
+
+    def hardlink(self, path: str, target: str) -> None:
+        found = self._entries.get(target)
+        if found is None or found[0] != "f":
+            raise UnsafePathError(f"hard link {path!r} to {target!r}, which is not a file of this tree")
+        os.link(native(self.root, target), self._claim(path))
+        self._entries[path] = ["h", path, target]
+
+    def remove(self, path: str) -> None:
+        """Take back a file or link (not a directory)."""
+        os.unlink(native(self.root, path))
+        del self._entries[path]
+
+    def finish(self) -> list[Value]:
+        """Make the directories read-only and return the sorted spec."""
+        for path, entry in self._entries.items():
+            if entry[0] == "d":
+                os.chmod(native(self.root, path), 0o555)
+        self.root.chmod(0o555)
+        return [list(self._entries[p]) for p in sorted(self._entries)]
+
+
+def differences(root: Path, spec: Iterable[Entry]) -> Iterator[str]:
+    """Say how the tree on disk differs from its spec: nothing when it is whole."""
+    expected = {str(e[1]): e for e in spec}
+    for path in sorted(expected):
+        problem = _difference(root, expected[path])
+        if problem:
+            yield f"{path}: {problem}"
+    for found in walk(root):
+        if found not in expected:
+            yield f"{found}: not part of the object"
+
+
+def _difference(root: Path, entry: Entry) -> str | None:  # noqa: PLR0911 - one line per thing that can differ
+    name = native(root, str(entry[1]))
+    try:
+        st = os.lstat(name)
+    except FileNotFoundError:
+        return "missing"
+    kind = entry[0]
+    if kind == "d":
+        return None if stat.S_ISDIR(st.st_mode) else "not a directory"
+    if kind == "l":
+        if not stat.S_ISLNK(st.st_mode):
+            return "not a symbolic link"
+        target = os.readlink(name).decode("utf-8", "surrogateescape")
+        return None if target == entry[2] else f"points to {target!r}, not {entry[2]!r}"
+    if not stat.S_ISREG(st.st_mode):
+        return "not a regular file"
+    if kind == "h":
+        return None if os.path.samefile(name, native(root, str(entry[2]))) else f"not a hard link to {entry[2]}"
+    if bool(st.st_mode & 0o111) != bool(int(entry[2]) & 0o111):
+        return "executable bit differs"
+    with open(name, "rb") as f:
+        found = hashlib.file_digest(f, "sha256").hexdigest()
+    return None if found == entry[4] else f"sha256 is {found}, not {entry[4]}"
+
+
+def walk(root: Path) -> Iterator[str]:
+    """Every path below ``root``, directories before what they hold."""
+    pending = [""]
+    while pending:
+        here = pending.pop()
+        with os.scandir(native(root, here) if here else os.fsencode(root)) as found:
+            for item in sorted(found, key=lambda e: e.name):
+                path = (here + "/" if here else "") + item.name.decode("utf-8", "surrogateescape")
+                yield path
+                if item.is_dir(follow_symlinks=False):
+                    pending.append(path)
+
+
+def remove_tree(root: Path) -> None:
+    """Remove a tree although its directories are read-only; nothing there is not an error."""
+    if not os.path.lexists(root):
+        return
+    if root.is_symlink() or not root.is_dir():
+        root.unlink()
+        return
+    _remove(os.fsencode(root))
+
+
+def _remove(name: bytes) -> None:
+    os.chmod(name, 0o700)
+    with os.scandir(name) as found:
+        items = list(found)
+    for item in items:
+        if item.is_dir(follow_symlinks=False):
+            _remove(item.path)
+        else:
+            os.unlink(item.path)
+    os.rmdir(name)

@@ -1,0 +1,38 @@
+"""Fixtures that every test may use: a fresh px home, and one that keeps downloads between runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from px.home import Home
+from px.store.objects import Store
+
+REPO = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No test sees the developer's own px home, or thinks that it runs in CI because the tests do."""
+    for name in ("CI", "PX_ENGINE", "VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT", "PYTHONPATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PX_HOME", str(tmp_path / "px-home"))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """An empty px home that dies with the test."""
+    return Home(tmp_path / "px-home")
+
+
+@pytest.fixture
+def store(home: Home) -> Store:
+    return Store(home)
+
+
+@pytest.fixture(scope="session")
+def warm_home() -> Home:
+    """A px home that outlives the run, for tests that need many megabytes and do not care who fetched them."""
+    return Home(Path(os.environ.get("PX_TEST_HOME", REPO / ".make" / "px-home")))
