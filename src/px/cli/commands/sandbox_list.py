@@ -1,0 +1,66 @@
+"""``px sandbox list``: the bases and capabilities that this px has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+    from px.cli.context import Context
+    from px.sandbox.capabilities import Capability
+
+SUMMARY = "List the bases and capabilities that there are"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--base", metavar="NAME", help="only what this base has, with its packages")
+
+
+def main(args: argparse.Namespace, context: Context) -> int:
+    from px.sandbox.capabilities import table
+    from px.sandbox.manifest import DEFAULT_BASE
+
+    bases = sorted({base for capability in table().values() for base in capability.packages})
+    if args.base is not None:
+        _check_base(args.base, bases)
+    rows = [c for c in table().values() if args.base is None or args.base in c.packages]
+    if not context.json:
+        _print(rows, bases, args.base, DEFAULT_BASE)
+    context.emit(f"{len(bases)} bases, {len(rows)} capabilities", _details(rows, bases, DEFAULT_BASE))
+    return 0
+
+
+def _check_base(name: str, bases: list[str]) -> None:
+    from px.errors import PxError
+
+    if name not in bases:
+        problem = f"px has no base of that name. It has: {', '.join(bases)}"
+        raise PxError("PX900", base=name, problem=problem)
+
+
+def _print(rows: list[Capability], bases: list[str], base: str | None, default: str) -> None:
+    width = max(len(row.name) for row in rows) + 2
+    print("Bases:")
+    for name in bases:
+        print(f"  {name}{'  (default)' if name == default else ''}")
+    print("\nCapabilities:")
+    for row in rows:
+        print(f"  {row.name:<{width}}{row.summary}")
+        if base is not None:
+            print(f"  {'':<{width}}{', '.join(row.packages[base].runtime)}")
+
+
+def _details(rows: list[Capability], bases: list[str], default: str) -> dict[str, object]:
+    capabilities = [
+        {
+            "name": row.name,
+            "summary": row.summary,
+            "packages": {
+                base: {"runtime": list(lists.runtime), "build": list(lists.build)}
+                for base, lists in row.packages.items()
+            },
+        }
+        for row in rows
+    ]
+    return {"bases": bases, "default_base": default, "capabilities": capabilities}

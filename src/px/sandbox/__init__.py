@@ -1,0 +1,1 @@
+"""The operating system under an env: bases, capabilities, inference, the definition and its id."""

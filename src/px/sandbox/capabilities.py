@@ -1,0 +1,121 @@
+"""Capabilities: names for what a project can need from the operating system.
+
+The table is ``data/capabilities.toml``: per capability and base, the packages that go into images
+(``runtime``) and those that only the builder sandbox gets (``build``).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from px.errors import PxError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+DATA = Path(__file__).parent.parent / "data"
+_SEPARATORS = re.compile(r"[-_.]+")
+
+
+@dataclass(frozen=True)
+class PackageSet:
+    """The packages of one capability on one base, by name; the base's lock has the versions."""
+
+    runtime: tuple[str, ...]
+    build: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Capability:
+    """One row of the table."""
+
+    name: str
+    summary: str
+    packages: Mapping[str, PackageSet]
+    """Base name -> packages; a base that is not here cannot have this capability."""
+
+
+@cache
+def table() -> Mapping[str, Capability]:
+    """Every capability by name, in the order of the names."""
+    import tomllib
+
+    with (DATA / "capabilities.toml").open("rb") as f:
+        raw = tomllib.load(f)
+    return {name: _capability(name, dict(raw[name])) for name in sorted(raw)}
+
+
+def _capability(name: str, row: dict[str, object]) -> Capability:
+    summary = str(row.pop("summary"))
+    return Capability(name, summary, {base: _packages(lists) for base, lists in sorted(row.items())})
+
+
+def _packages(lists: object) -> PackageSet:
+    if not isinstance(lists, dict):
+        raise TypeError(f"capabilities.toml: {lists!r} is not a table of package lists")
+    return PackageSet(tuple(sorted(lists["runtime"])), tuple(sorted(lists["build"])))
+
+
+def normalise(name: str) -> str:
+    """The PEP 503 form of a name: lower case, runs of ``-``, ``_`` and ``.`` as one ``-``."""
+    return _SEPARATORS.sub("-", name).lower()
+
+
+def nearest(name: str) -> str | None:
+    """The capability that was probably meant, by its own name or by what people call it."""
+    import difflib
+
+    known = ALIASES | {n: n for n in table()}
+    found = difflib.get_close_matches(normalise(name), known, n=1, cutoff=0.6)
+    return known[found[0]] if found else None
+
+
+# Names that people try first; only ever used to suggest the real one.
+ALIASES = {
+    "postgresql": "postgres", "libpq": "postgres", "pg": "postgres", "mariadb": "mysql", "mssql": "odbc",
+    "unixodbc": "odbc", "jpeg": "imagecodecs", "png": "imagecodecs", "image": "imagecodecs", "libxml2": "xml",
+    "saml": "xmlsec", "openldap": "ldap", "krb5": "kerberos", "gssapi": "kerberos", "libffi": "ffi",
+    "libcurl": "curl", "ssl": "openssl", "tls": "openssl", "libmagic": "magic", "cairo": "pango",
+    "gl": "opengl", "libgl": "opengl", "portaudio": "audio", "sound": "audio", "ffmpeg": "video",
+    "openblas": "blas", "lapack": "blas", "gdal": "geo", "geos": "geo", "proj": "geo", "dot": "graphviz",
+    "zbar": "barcode", "tesseract": "ocr", "zlib": "compression", "zstd": "compression", "poppler": "pdf",
+    "gnupg": "gpg", "playwright": "browser", "chromium": "browser", "zeromq": "zmq", "cups": "printing",
+}  # fmt: skip
+
+
+def find(name: str, base: str) -> Capability:
+    """The capability called ``name``, which ``base`` must have; anything else is PX901."""
+    capability = table().get(normalise(name))
+    if capability is None:
+        raise unknown(name, base)
+    if base not in capability.packages:
+        have = ", ".join(capability.packages)
+        problem = "px has no packages for it on this base."
+        raise PxError("PX901", capability=name, base=base, problem=problem, why=[f"It is available on: {have}"])
+    return capability
+
+
+def unknown(name: str, base: str, where: str = "") -> PxError:
+    """The error for a name that is not in the table; ``where`` is the file and line that has it."""
+    near = nearest(name)
+    why = [f"{where} names it."] if where else []
+    fix = [f"Did you mean {near!r}? ({table()[near].summary})"] if near else []
+    problem = "there is no capability of that name."
+    return PxError(
+        "PX901", capability=name, base=base, problem=problem, why=why, fix=[*fix, "See all of them: px sandbox list"]
+    )
+
+
+def packages(names: Iterable[str], base: str, *, build: bool = False) -> tuple[str, ...]:
+    """The package names that a set of capabilities brings to a base, sorted; ``build`` adds the headers."""
+    found: set[str] = set()
+    for name in names:
+        lists = find(name, base).packages[base]
+        found.update(lists.runtime)
+        if build:
+            found.update(lists.build)
+    return tuple(sorted(found))

@@ -1,0 +1,101 @@
+"""Editing ``[tool.px.sandbox.capabilities]`` in place: comments, order and layout stay as the user has them."""
+
+from __future__ import annotations
+
+import copy
+import tomllib
+from typing import TYPE_CHECKING, Any, cast
+
+from px.errors import PxError
+from px.sandbox.capabilities import find, normalise
+from px.sandbox.manifest import TABLE, read_manifest
+from px.store.files import disk_errors, write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, MutableMapping, Sequence
+    from pathlib import Path
+
+    from tomlkit import TOMLDocument
+
+PATH = (*TABLE, "capabilities")
+
+
+def set_capabilities(path: Path, names: Sequence[str], *, enabled: bool) -> tuple[str, ...]:
+    """Write ``NAME = true`` (or false) for each name and return those that were not so before."""
+    manifest = read_manifest(path)
+    wanted = sorted({find(name, manifest.base).name for name in names})
+    already = manifest.enabled if enabled else manifest.disabled
+    changed = tuple(name for name in wanted if name not in already)
+
+    def apply(table: MutableMapping[str, Any]) -> None:
+        for name in changed:
+            table[_written(table, name)] = enabled
+
+    if changed:
+        _edit(path, apply)
+    return changed
+
+
+def unset_capabilities(path: Path, names: Sequence[str]) -> tuple[str, ...]:
+    """Delete the entries of each name, whatever they say, and return those that were there."""
+    manifest = read_manifest(path)
+    wanted = sorted({find(name, manifest.base).name for name in names})
+    changed = tuple(name for name in wanted if name in manifest.enabled | manifest.disabled)
+
+    def apply(table: MutableMapping[str, Any]) -> None:
+        for name in changed:
+            del table[_written(table, name)]
+
+    if changed:
+        _edit(path, apply)
+    return changed
+
+
+def _written(table: MutableMapping[str, Any], name: str) -> str:
+    """The key as the file spells it, which need not be the normalised name."""
+    return next((key for key in table if normalise(key) == name), name)
+
+
+def _edit(path: Path, apply: Callable[[MutableMapping[str, Any]], None]) -> None:
+    import tomlkit
+
+    target = path.resolve()  # a link stays a link: its target is what changes
+    text = target.read_bytes().decode("utf-8")  # bytes, so that CRLF line ends survive
+    document = tomlkit.parse(text)
+    apply(_capabilities_table(document))
+    written = tomlkit.dumps(document)
+    _confirm(path, text, written, apply)
+    with disk_errors(target):
+        write_atomically(target, written.encode("utf-8"), mode=target.stat().st_mode & 0o777)
+
+
+def _capabilities_table(document: TOMLDocument) -> MutableMapping[str, Any]:
+    import tomlkit
+
+    here = cast("MutableMapping[str, Any]", document)
+    for depth, key in enumerate(PATH, 1):
+        if key not in here:
+            # Only the last table gets a header of its own: [tool.px.sandbox.capabilities] says all of them.
+            here[key] = tomlkit.table(is_super_table=depth < len(PATH))
+        here = cast("MutableMapping[str, Any]", here[key])
+    return here
+
+
+def _confirm(path: Path, before: str, after: str, apply: Callable[[MutableMapping[str, Any]], None]) -> None:
+    """Read the new text back: it must say what the old one said, with this change and no other."""
+    expected = copy.deepcopy(tomllib.loads(before))
+    here: dict[str, Any] = expected
+    for key in PATH:
+        here = here.setdefault(key, {})
+    apply(here)
+    try:
+        same = tomllib.loads(after) == expected
+    except tomllib.TOMLDecodeError:
+        same = False
+    if not same:
+        raise PxError(
+            "PX003",
+            path=path,
+            problem="px cannot edit this layout of [tool.px.sandbox.capabilities] without changing something else.",
+            fix=["Edit the table by hand; nothing was written."],
+        )

@@ -1,0 +1,190 @@
+"""The sandbox manifest: ``[tool.px.sandbox]`` of the project's or workspace root's ``pyproject.toml``.
+
+Reading is strict: what px does not know is an error that names the file and the line, because a misspelt
+``capabilites`` that is silently ignored shows up much later, as a missing library.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from px.errors import PxError
+from px.sandbox import capabilities
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+DEFAULT_BASE = "debian-12"
+TABLE = ("tool", "px", "sandbox")
+KEYS = ("auto", "base", "capabilities", "exclude")
+
+
+@dataclass(frozen=True)
+class SandboxManifest:
+    """What the user said about the sandbox; the defaults where nothing was said."""
+
+    path: Path | None = None
+    base: str = DEFAULT_BASE
+    base_is_default: bool = True
+    auto: bool = True
+    enabled: frozenset[str] = frozenset()
+    disabled: frozenset[str] = frozenset()
+    exclude: tuple[str, ...] = ()
+    """Patterns, in gitignore's language, that ``px pack image`` leaves out of the image."""
+
+    def effective(self, inferred: frozenset[str]) -> frozenset[str]:
+        """Explicit and inferred capabilities together: what is explicit always wins."""
+        return self.enabled | (inferred - self.disabled if self.auto else frozenset())
+
+
+def read_manifest(path: Path, document: Mapping[str, Any] | None = None) -> SandboxManifest:
+    """Read and check the sandbox table of a ``pyproject.toml`` (already parsed, if the caller has it)."""
+    if document is None:
+        document = _parse(path)
+    table = sandbox_table(document)
+    if table is None:
+        return SandboxManifest(path)
+    reader = _Reader(path)
+    reader.check_table(table)
+    on, off = reader.capabilities(table.get("capabilities", {}), table.get("base", DEFAULT_BASE))
+    return SandboxManifest(
+        path=path,
+        base=table.get("base", DEFAULT_BASE),
+        base_is_default="base" not in table,
+        auto=table.get("auto", True),
+        enabled=on,
+        disabled=off,
+        exclude=tuple(table.get("exclude", ())),
+    )
+
+
+def governing_manifest(root: Path, member: Path | None = None) -> tuple[SandboxManifest, str | None]:
+    """The workspace root's manifest, and a warning if ``member`` has a table that is ignored.
+
+    Both are paths of a ``pyproject.toml``; a standalone project has no member, or is its own.
+    """
+    manifest = read_manifest(root)
+    if member is None or member == root or sandbox_table(_parse(member)) is None:
+        return manifest, None
+    where = f"{member}:{line_of(member, TABLE)}"
+    return manifest, (
+        f"{where}: this [tool.px.sandbox] is ignored: the workspace's is authoritative ({root}). "
+        "Move what you need there and delete it here."
+    )
+
+
+def sandbox_table(document: Mapping[str, Any]) -> Any | None:
+    found: Any = document
+    for key in TABLE:
+        if not isinstance(found, dict) or key not in found:
+            return None
+        found = found[key]
+    return found
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise PxError("PX002", path=path, reason=str(e)) from e
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Checks one file's table; every complaint carries the line."""
+
+    path: Path
+
+    def fail(self, key: tuple[str, ...], problem: str) -> PxError:
+        return PxError("PX003", path=f"{self.path}:{line_of(self.path, (*TABLE, *key))}", problem=problem)
+
+    def check_table(self, table: object) -> None:
+        if not isinstance(table, dict):
+            raise self.fail((), f"[tool.px.sandbox] must be a table, not {_spell(table)}")
+        for key in table:
+            if key not in KEYS:
+                raise self.fail((key,), f"[tool.px.sandbox] has no key {key!r}{_meant(key)}; it has {', '.join(KEYS)}")
+        self._expect(table, "base", str, "a string such as 'debian-12'")
+        self._expect(table, "auto", bool, "true or false")
+        self._expect(table, "capabilities", dict, "a table such as { postgres = true }")
+        exclude = table.get("exclude", [])
+        if not isinstance(exclude, list) or not all(isinstance(item, str) for item in exclude):
+            raise self.fail(("exclude",), f"[tool.px.sandbox].exclude must be an array of strings, not {exclude!r}")
+
+    def _expect(self, table: dict[str, Any], key: str, kind: type, wanted: str) -> None:
+        if key in table and not isinstance(table[key], kind):
+            raise self.fail((key,), f"[tool.px.sandbox].{key} must be {wanted}, not {_spell(table[key])}")
+
+    def capabilities(self, table: dict[str, Any], base: str) -> tuple[frozenset[str], frozenset[str]]:
+        """The names that are switched on and those that are switched off."""
+        chosen: dict[str, bool] = {}
+        for written, value in table.items():
+            name, key = capabilities.normalise(written), ("capabilities", written)
+            if name not in capabilities.table():
+                raise capabilities.unknown(written, base, f"{self.path}:{line_of(self.path, (*TABLE, *key))}")
+            if not isinstance(value, bool):
+                wanted = f"[tool.px.sandbox.capabilities].{written} must be true or false, not {_spell(value)}"
+                raise self.fail(key, wanted)
+            if name in chosen:
+                raise self.fail(key, f"[tool.px.sandbox.capabilities] names {name!r} twice")
+            chosen[name] = value
+        return frozenset(n for n, on in chosen.items() if on), frozenset(n for n, on in chosen.items() if not on)
+
+
+def _spell(value: object) -> str:
+    return {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)
+
+
+def _meant(key: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(key, KEYS, n=1)
+    if near:
+        return f" (did you mean {near[0]!r}?)"
+    if capabilities.normalise(key) in capabilities.table():
+        return " (capabilities belong into [tool.px.sandbox.capabilities])"
+    return ""
+
+
+def line_of(path: Path, key: tuple[str, ...]) -> int:
+    """The line that defines ``key``, or the nearest table above it; 1 if the file hides it too well."""
+    best, best_depth = 1, 0
+    for number, found in _keys(path.read_text(encoding="utf-8", errors="replace")):
+        depth = len(found) if key[: len(found)] == found else 0
+        if depth > best_depth:
+            best, best_depth = number, depth
+    return best
+
+
+def _keys(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Every table header and every ``key =`` of a TOML text, with its full path and line."""
+    import tomllib
+
+    table: tuple[str, ...] = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        head = stripped if stripped.startswith("[") else stripped.partition("=")[0] + "= 0"
+        try:
+            path = _only_path(tomllib.loads(head))
+        except tomllib.TOMLDecodeError:
+            continue  # a comment, a blank line, the inside of a value
+        if stripped.startswith("["):
+            table = path
+        elif path:
+            path = (*table, *path)
+        if path:
+            yield number, path
+
+
+def _only_path(parsed: dict[str, Any]) -> tuple[str, ...]:
+    path: list[str] = []
+    found: Any = parsed
+    while isinstance(found, dict) and found:
+        key = next(iter(found))
+        path.append(key)
+        found = found[key]
+    return tuple(path)
