@@ -41,6 +41,8 @@ class Draft:
     path: Path
     refs: list[str] = field(default_factory=list)
     """``kind/oid`` of every object that this one needs to stay usable."""
+    notes: dict[str, str] = field(default_factory=dict)
+    """What helps to make the object again (never part of its identity, never a secret)."""
 
     @property
     def data(self) -> Path:
@@ -158,7 +160,7 @@ class Store:
         final = self.path(kind, oid)
         if not self.has(kind, oid):
             write_atomically(draft.path / "payload.json", encoded, mode=0o444, durable=False)
-            meta = {"key": key, "refs": sorted(draft.refs), "made": int(time.time())}
+            meta = {"key": key, "refs": sorted(draft.refs), "made": int(time.time()), **draft.notes}
             write_atomically(draft.path / "meta.json", json.dumps(meta).encode(), durable=False)
             _verify_sizes(draft.path, payload)
             sync_file_system(draft.path)
@@ -177,8 +179,8 @@ class Store:
             return [e.what]
         root = self.path(kind, oid)
         found = []
-        if "tree" in payload:
-            found += list(differences(root / "tree", cast("list[Entry]", payload["tree"])))
+        if "tree" in payload or "fs_tree" in payload:
+            found += list(differences(root / "tree", tree_spec(payload)))
         if "sha256" in payload:
             with (root / "data").open("rb") as f:
                 actual = hashlib.file_digest(f, "sha256").hexdigest()
@@ -202,9 +204,14 @@ class Store:
         remove_tree(grave)
 
 
+def tree_spec(payload: Payload) -> list[Entry]:
+    """The spec of an object's tree; the bases' payload calls it ``fs_tree``."""
+    return cast("list[Entry]", payload.get("tree") or payload.get("fs_tree") or [])
+
+
 def _verify_sizes(root: Path, payload: Payload) -> None:
     # The hashes were taken from the bytes as they were written; a short write shows in the sizes.
-    for entry in cast("list[Entry]", payload.get("tree", [])):
+    for entry in tree_spec(payload):
         if entry[0] == "f" and os.lstat(native(root / "tree", str(entry[1]))).st_size != entry[3]:
             raise PxError("PX802", kind="draft", oid=root.name, problem=f"{entry[1]} was not written in full")
 

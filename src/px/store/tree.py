@@ -68,6 +68,9 @@ class TreeWriter:
     def entry(self, path: str) -> Entry | None:
         return self._entries.get(path)
 
+    def paths(self) -> Iterable[str]:
+        return self._entries.keys()
+
     def _claim(self, path: str) -> bytes:
         check_path(path)
         if path in self._entries:
