@@ -8,7 +8,7 @@ import os
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from px.errors import PxError
 
@@ -31,14 +31,15 @@ def disk_errors(where: Path) -> Iterator[None]:
         raise
 
 
-def write_atomically(path: Path, content: bytes, *, mode: int = 0o644, durable: bool = True) -> None:
-    """Replace ``path`` by ``content``: written beside it, flushed, renamed."""
+@contextmanager
+def open_atomically(path: Path, *, mode: int = 0o644, durable: bool = True) -> Iterator[BinaryIO]:
+    """A file to write to that replaces ``path`` when the block ends well: written beside it, flushed, renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fd, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     temporary = Path(name)
     try:
         with os.fdopen(fd, "wb") as f:
-            f.write(content)
+            yield f
             f.flush()
             os.fchmod(f.fileno(), mode)
             if durable:
@@ -47,6 +48,12 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o644, durable: 
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_atomically(path: Path, content: bytes, *, mode: int = 0o644, durable: bool = True) -> None:
+    """Replace ``path`` by ``content`` in one step."""
+    with open_atomically(path, mode=mode, durable=durable) as f:
+        f.write(content)
 
 
 def write_json(path: Path, value: object, *, durable: bool = True) -> None:
