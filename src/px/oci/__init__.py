@@ -1,0 +1,1 @@
+"""OCI images: layers as deterministic tars, blobs, layouts, registries, bills of materials."""

@@ -1,0 +1,169 @@
+"""Blobs by digest under ``PX_HOME/sandbox/blobs``, and what is known about the layers among them.
+
+A layer is tarred and compressed once ever: its key is the hash of what goes in (tree oids, prefixes, owners),
+of the compression and of the tar format, and ``index/<key>`` says which blob came out.  The index is a cache;
+without it the layers are made again, with the same digests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from px import console
+from px.errors import PxError
+from px.oci import tar
+from px.oci.compress import GZIP, Method, compress, method_of
+from px.oci.documents import check_digest, digest_of
+from px.oci.failures import building
+from px.oci.tar import ROOT, Part, write_tar
+from px.store.canonical import Value, oid_of
+from px.store.files import write_atomically
+from px.store.objects import Store, tree_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+    from pathlib import Path
+
+    from px.home import Home
+
+
+@dataclass(frozen=True)
+class LayerBlob:
+    """A finished layer: what a config (``diff_id``) and a manifest (``digest``, ``size``) say about it."""
+
+    diff_id: str
+    digest: str
+    size: int
+    raw_size: int
+    compression: str
+
+
+@dataclass(frozen=True)
+class TreeRef:
+    """A tree of the store and where it goes in the image."""
+
+    kind: str
+    oid: str
+    prefix: str = ""
+    owner: tuple[int, int] = ROOT
+    owned: tuple[tuple[str, tuple[int, int]], ...] = ()
+
+    def identity(self) -> Value:
+        return [self.oid, self.prefix, list(self.owner), [[path, list(owner)] for path, owner in self.owned]]
+
+
+class Blobs:
+    """The blobs of one px home; any number of processes may use it at once."""
+
+    def __init__(self, home: Home):
+        self.home = home
+        self.root = home.sandbox / "blobs"
+
+    def path(self, digest: str) -> Path:
+        return self.root / "sha256" / check_digest(digest).removeprefix("sha256:")
+
+    def has(self, digest: str) -> bool:
+        return self.path(digest).exists()
+
+    def add(self, content: bytes) -> str:
+        """Keep a small document and return its digest."""
+        digest = digest_of(content)
+        if not self.has(digest):
+            with building(self.home, self.root):
+                write_atomically(self.path(digest), content, mode=0o444)
+        return digest
+
+    def read(self, digest: str) -> bytes:
+        """A small blob, checked against its digest."""
+        try:
+            content = self.path(digest).read_bytes()
+        except FileNotFoundError:
+            raise PxError("PX801", kind="blob", oid=digest) from None
+        if digest_of(content) != digest:
+            raise PxError("PX802", kind="blob", oid=digest, problem="its content has another digest")
+        return content
+
+    def store_layer(self, store: Store, trees: Sequence[TreeRef], *, compression: str = GZIP) -> LayerBlob:
+        """The layer made of trees in the store; their specs are read only if it has to be made."""
+
+        def parts() -> list[Part]:
+            return [_part(store, tree) for tree in trees]
+
+        return self.layer([tree.identity() for tree in trees], parts, compression=compression)
+
+    def layer(
+        self, identity: Value, parts: Callable[[], Sequence[Part]], *, compression: str = GZIP, mtime: int = tar.EPOCH
+    ) -> LayerBlob:
+        """The layer that ``identity`` stands for, made from ``parts`` if it is not there yet."""
+        method = method_of(compression)
+        key = oid_of("layer-blob", [identity, method.identity, tar.FORMAT, mtime])
+        found = self._find(key)
+        if found is not None:
+            console.detail(f"layer {found.digest[7:19]}: already packed")
+            return found
+        store = Store(self.home)
+        with building(self.home, self.root), store.lock(f"blob-{key}", f"layer {key[:12]}"):
+            found = self._find(key)
+            return found if found is not None else self._make(store, key, parts(), method, mtime)
+
+    def _find(self, key: str) -> LayerBlob | None:
+        try:
+            found = LayerBlob(**json.loads((self.root / "index" / key).read_bytes()))
+            # A blob of another size was damaged or is a crash's leftover: it is made again.
+            if self.path(found.digest).stat().st_size == found.size:
+                return found
+        except (FileNotFoundError, ValueError, TypeError):
+            pass
+        return None
+
+    def _make(self, store: Store, key: str, parts: Sequence[Part], method: Method, mtime: int) -> LayerBlob:
+        started = time.monotonic()
+        with store.draft() as draft:
+            with draft.data.open("xb") as out:
+                done = compress(method, lambda write: write_tar(parts, write, mtime=mtime), out)
+                out.flush()
+                os.fchmod(out.fileno(), 0o444)
+                os.fsync(out.fileno())
+            made = LayerBlob("sha256:" + done.diff_id, "sha256:" + done.digest, done.size, done.raw_size, method.name)
+            final = self.path(made.digest)
+            final.parent.mkdir(parents=True, exist_ok=True)
+            draft.data.replace(final)
+        write_atomically(self.root / "index" / key, json.dumps(asdict(made)).encode(), durable=False)
+        console.detail(
+            f"layer {made.digest[7:19]}: {made.raw_size / 1e6:.1f} MB packed to {made.size / 1e6:.1f} MB "
+            f"in {time.monotonic() - started:.2f} s"
+        )
+        return made
+
+    def digests(self) -> Iterator[str]:
+        folder = self.root / "sha256"
+        for name in sorted(p.name for p in folder.iterdir()) if folder.is_dir() else ():
+            if len(name) == 64:
+                yield "sha256:" + name
+
+    def problems(self, digest: str) -> list[str]:
+        """What is wrong with a blob, read in full."""
+        with self.path(digest).open("rb") as f:
+            actual = hashlib.file_digest(f, "sha256").hexdigest()
+        return [] if digest == "sha256:" + actual else [f"its sha256 is {actual}"]
+
+    def prune(self, keep: Collection[str], *, unused_for: float) -> int:
+        """Remove blobs that are not in ``keep`` and older than ``unused_for`` seconds; return the bytes freed."""
+        freed, now = 0, time.time()
+        for digest in self.digests():
+            path = self.path(digest)
+            found = path.stat()
+            if digest not in keep and now - found.st_mtime >= unused_for:
+                path.unlink(missing_ok=True)
+                freed += found.st_size
+        return freed
+
+
+def _part(store: Store, tree: TreeRef) -> Part:
+    entries = tree_spec(store.payload(tree.kind, tree.oid))
+    return Part(store.tree(tree.kind, tree.oid), entries, tree.prefix, tree.owner, tree.owned)

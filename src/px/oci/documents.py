@@ -1,0 +1,146 @@
+"""The small JSON documents of an image: their media types, their one byte-exact spelling, descriptors."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from px.errors import PxError
+from px.oci.compress import GZIP, ZSTD
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Json = dict[str, Any]
+
+OCI, DOCKER = "oci", "docker"
+EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Format:
+    """The media types of one family: OCI's own, or Docker's older ones for engines that need them."""
+
+    name: str
+    manifest: str
+    index: str
+    config: str
+    layers: Mapping[str, str]
+    annotated: bool
+    """Whether manifests of this family may carry annotations."""
+
+    def layer(self, compression: str) -> str:
+        if compression not in self.layers:
+            raise PxError(
+                "PX903",
+                problem=f"an image in {self.name} format cannot have layers compressed with {compression}",
+                fix=["Use --compression gzip, or --format oci."],
+            )
+        return self.layers[compression]
+
+
+FORMATS = {
+    OCI: Format(
+        OCI,
+        "application/vnd.oci.image.manifest.v1+json",
+        "application/vnd.oci.image.index.v1+json",
+        "application/vnd.oci.image.config.v1+json",
+        {
+            GZIP: "application/vnd.oci.image.layer.v1.tar+gzip",
+            ZSTD: "application/vnd.oci.image.layer.v1.tar+zstd",
+        },
+        annotated=True,
+    ),
+    DOCKER: Format(
+        DOCKER,
+        "application/vnd.docker.distribution.manifest.v2+json",
+        "application/vnd.docker.distribution.manifest.list.v2+json",
+        "application/vnd.docker.container.image.v1+json",
+        {GZIP: "application/vnd.docker.image.rootfs.diff.tar.gzip"},
+        annotated=False,
+    ),
+}
+MANIFEST_TYPES = tuple(f.manifest for f in FORMATS.values())
+INDEX_TYPES = tuple(f.index for f in FORMATS.values())
+
+
+@dataclass(frozen=True)
+class Platform:
+    """What a manifest runs on, spelled as in ``linux/arm64/v8``."""
+
+    os: str
+    architecture: str
+    variant: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Platform:
+        parts = text.split("/")
+        if len(parts) not in (2, 3) or not all(parts):
+            raise PxError(
+                "PX903",
+                problem=f"{text!r} is not a platform",
+                fix=["Name it as in --platform linux/amd64,linux/arm64."],
+            )
+        return cls(*parts)
+
+    def __str__(self) -> str:
+        return "/".join(filter(None, (self.os, self.architecture, self.variant)))
+
+    def document(self) -> Json:
+        found = {"os": self.os, "architecture": self.architecture}
+        return found | ({"variant": self.variant} if self.variant else {})
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """What a blob is, where it is and how long: how OCI documents refer to each other."""
+
+    media_type: str
+    digest: str
+    size: int
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    platform: Platform | None = None
+    artifact_type: str = ""
+
+    def document(self) -> Json:
+        found: Json = {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
+        if self.annotations:
+            found["annotations"] = dict(self.annotations)
+        if self.platform is not None:
+            found["platform"] = self.platform.document()
+        if self.artifact_type:
+            found["artifactType"] = self.artifact_type
+        return found
+
+    @classmethod
+    def read(cls, found: Json) -> Descriptor:
+        platform = found.get("platform")
+        return cls(
+            found["mediaType"],
+            check_digest(found["digest"]),
+            int(found["size"]),
+            found.get("annotations") or {},
+            Platform(platform["os"], platform["architecture"], platform.get("variant", "")) if platform else None,
+            found.get("artifactType", ""),
+        )
+
+
+def encode(document: object) -> bytes:
+    """JSON with sorted keys and no white space: one spelling for one document, so one digest."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def digest_of(content: bytes) -> str:
+    return "sha256:" + hashlib.sha256(content).hexdigest()
+
+
+def check_digest(text: object) -> str:
+    """Refuse whatever is not a sha256 digest: digests become file names and URLs."""
+    if not isinstance(text, str) or _DIGEST.fullmatch(text) is None:
+        raise ValueError(f"{text!r} is not a sha256 digest")
+    return text
