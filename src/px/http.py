@@ -165,7 +165,7 @@ def tls_context() -> ssl.SSLContext:
     context = ssl.create_default_context()
     if not os.environ.get("SSL_CERT_FILE") and not context.cert_store_stats()["x509_ca"]:
         for bundle in _BUNDLES:
-            if os.path.exists(bundle):  # noqa: PTH110
+            if os.path.exists(bundle):
                 context.load_verify_locations(bundle)
                 break
     return context

@@ -31,7 +31,7 @@ def acquire(path: Path, *, shared: bool = False, wait: bool = True) -> int | Non
             os.close(fd)
             raise
         try:
-            if os.path.samestat(os.fstat(fd), os.stat(path)):  # noqa: PTH116
+            if os.path.samestat(os.fstat(fd), os.stat(path)):
                 return fd
         except FileNotFoundError:
             pass

@@ -37,10 +37,19 @@ def ensure_source(
     def make(draft: Draft) -> Payload:
         received = http.fetch(url, draft.data, sha256=sha256, size=size, on_bytes=on_bytes)
         draft.data.chmod(0o444)
+        draft.notes["url"] = public_url(url)
         return {"sha256": sha256, "size": received}
 
     oid = store.ensure("source", sha256, make, label=url.rpartition("/")[2])
     return store.path("source", oid) / "data"
+
+
+def public_url(url: str) -> str:
+    """The address without user, password, query and fragment: fit to be kept, and enough to fetch again."""
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def source_ref(sha256: str, size: int) -> str:

@@ -128,6 +128,11 @@ class TreeWriter:
         os.unlink(native(self.root, path))
         del self._entries[path]
 
+    def remove_directory(self, path: str) -> None:
+        """Take back a directory that holds nothing."""
+        os.rmdir(native(self.root, path))
+        del self._entries[path]
+
     def finish(self) -> list[Value]:
         """Make the directories read-only and return the sorted spec."""
         for path, entry in self._entries.items():
@@ -149,7 +154,7 @@ def differences(root: Path, spec: Iterable[Entry]) -> Iterator[str]:
             yield f"{found}: not part of the object"
 
 
-def _difference(root: Path, entry: Entry) -> str | None:  # noqa: PLR0911 - one line per thing that can differ
+def _difference(root: Path, entry: Entry) -> str | None:
     name = native(root, str(entry[1]))
     try:
         st = os.lstat(name)

@@ -1,0 +1,1 @@
+"""The command line: parsing, rendering, exit codes. Thin: the work is in the packages below."""

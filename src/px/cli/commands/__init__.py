@@ -1,0 +1,1 @@
+"""One module per command; ``px.cli.main.COMMANDS`` says which."""

@@ -1,0 +1,51 @@
+"""``px add``: a requirement into the manifest, the lock and the env, or none of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from px.cli.commands.sync import report
+
+if TYPE_CHECKING:
+    import argparse
+
+    from px.cli.context import Context
+    from px.project.discovery import Project
+
+SUMMARY = "Add packages to the project"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("packages", nargs="+", metavar="PACKAGE", help="a requirement, such as httpx or 'httpx>=0.27'")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--dev", action="store_true", help="add to the dependency group `dev`")
+    where.add_argument("--group", metavar="NAME", help="add to a dependency group")
+    where.add_argument("--optional", metavar="EXTRA", help="add to an extra of the project")
+    parser.add_argument("--package", metavar="MEMBER", help="add to this member of the workspace")
+    parser.add_argument("--editable", action="store_true", help="install a local path in editable form")
+
+
+def main(args: argparse.Namespace, context: Context) -> int:
+    from px.cli.workflow import change
+    from px.project import uv
+
+    flags = place(args) + (["--editable"] if args.editable else [])
+
+    def action(_: Project) -> None:
+        what = ", ".join(args.packages)
+        uv.must(
+            f"add {what}", "add", "--no-sync", *flags, "--", *args.packages, cwd=context.directory,
+            offline=context.offline, remedy="Check the spelling, or ask for another version: px add 'NAME<VERSION'",
+        )  # fmt: skip
+
+    report(context, change(context, "add", action))
+    return 0
+
+
+def place(args: argparse.Namespace) -> list[str]:
+    """uv's flags for the table of the manifest that is meant."""
+    flags = ["--dev"] if args.dev else []
+    for name in ("group", "optional", "package"):
+        value = getattr(args, name)
+        flags += [f"--{name}", value] if value else []
+    return flags

@@ -1,0 +1,188 @@
+"""The entry point: find the command, parse its flags, run it, and turn what happens into an exit code.
+
+Only the module of the command that was asked for is imported; the table below carries the summaries so
+that ``px --help`` imports none.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+from px import __version__
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+
+class Command(NamedTuple):
+    """A row of the command table."""
+
+    module: str
+    summary: str
+
+
+COMMANDS: dict[str, Command] = {
+    "init": Command("init", "Start a project here"),
+    "add": Command("add", "Add packages to the project"),
+    "remove": Command("remove", "Remove packages from the project"),
+    "update": Command("update", "Lock newer versions"),
+    "sync": Command("sync", "Build the env that the lock describes"),
+    "run": Command("run", "Run a file, a script or python in the env"),
+    "test": Command("test", "Run the project's tests in the env"),
+    "status": Command("status", "Show the project's state and what to do next"),
+    "why": Command("why", "Show why a package is in the lock"),
+    "store verify": Command("store_verify", "Check every object in the store, and repair what is damaged"),
+    "store gc": Command("store_gc", "Remove what no project uses"),
+    "doctor": Command("doctor", "Check this machine and say what to do"),
+    "completions": Command("completions", "Print a completion script for your shell"),
+}
+GROUPS = {
+    "store": "The content-addressed store under PX_HOME",
+}
+_WITH_VALUE = ("--project",)
+
+
+def main() -> None:
+    """Run px; the console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run one command line and return its exit code."""
+    leading, rest = _split(argv)
+    if not rest:
+        return _without_command(leading)
+    name, rest = rest[0], rest[1:]
+    if name in GROUPS:
+        more, rest = _split(rest)
+        leading += more
+        if not rest:
+            sys.stdout.write(_group_help(name))
+            return 0 if {"-h", "--help"} & set(leading) else 2
+        name, rest = f"{name} {rest[0]}", rest[1:]
+    if name == "help":
+        return run([*rest, "--help"])
+    if name not in COMMANDS:
+        return _unknown(name)
+    return _run_command(name, [*leading, *rest])
+
+
+def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Separate the flags in front of the command from the rest."""
+    i = 0
+    while i < len(argv) and argv[i].startswith("-"):
+        i += 2 if argv[i] in _WITH_VALUE else 1
+    return list(argv[:i]), list(argv[i:])
+
+
+def _run_command(name: str, argv: list[str]) -> int:
+    import importlib
+
+    from px import console
+
+    module = importlib.import_module(f"px.cli.commands.{COMMANDS[name].module}")
+    parser = make_parser(name)
+    module.configure(parser)
+    args = parser.parse_args(argv)
+    level = console.QUIET if args.quiet else console.DEBUG if args.debug else console.NORMAL + min(args.verbose, 1)
+    console.configure(level=level, color=False if args.no_color else None)
+    from px.cli.context import Context
+
+    try:
+        code: int = module.main(args, Context.from_arguments(args))
+        return code
+    except KeyboardInterrupt:
+        sys.stderr.write("\nInterrupted.\n")
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader of our output is gone: not an error of ours
+        return 141
+    except Exception as e:  # noqa: BLE001 - the last resort: no traceback reaches a user
+        return _failed(e, args)
+
+
+def _failed(error: Exception, args: argparse.Namespace) -> int:
+    from px import console
+    from px.errors import EXIT_INTERNAL, PxError
+
+    if args.debug:
+        import traceback
+
+        traceback.print_exc()
+    if isinstance(error, PxError):
+        lines = [console.redact(line) for line in error.lines()]
+        details: dict[str, object] = error.as_json()
+        message, code = f"{error.code}  {error.what}", error.exit_code
+    else:
+        message = f"px failed in a way that it does not understand: {type(error).__name__}: {error}"
+        lines = [message, "", "Fix:", "  • Run it again with --debug and report what it prints: this is a bug in px."]
+        details, code = {"code": "internal"}, EXIT_INTERNAL
+    lines[0] = console.paint(lines[0], "red")
+    sys.stderr.write("\n".join(lines) + "\n")
+    if args.json:
+        from px.cli.context import emit_json
+
+        emit_json("error", console.redact(message), details)
+    return code
+
+
+def make_parser(name: str) -> argparse.ArgumentParser:
+    """A parser for one command that has the flags that all commands have."""
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        prog=f"px {name}",
+        description=COMMANDS[name].summary + ".",
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    common = parser.add_argument_group("flags of every command")
+    common.add_argument("-q", "--quiet", action="store_true", help="say only warnings and errors")
+    common.add_argument("-v", "--verbose", action="count", default=0, help="say what is decided, and why")
+    common.add_argument("--debug", action="store_true", help="say everything, with tracebacks")
+    common.add_argument("--json", action="store_true", help="answer with one JSON object on standard output")
+    common.add_argument("--no-color", action="store_true", help="no colours (also: NO_COLOR)")
+    common.add_argument("--offline", action="store_true", help="use only what is already on this machine")
+    common.add_argument("--frozen", action="store_true", help="change no manifest and no lock (also: CI=1)")
+    common.add_argument("--project", metavar="DIR", help="look for the project in DIR instead of here")
+    return parser
+
+
+def _without_command(flags: Sequence[str]) -> int:
+    if "--version" in flags or "-V" in flags:
+        sys.stdout.write(f"px {__version__}\n")
+        return 0
+    unknown = [f for f in flags if f not in ("-h", "--help")]
+    sys.stdout.write(_help())
+    if unknown:
+        sys.stderr.write(f"px: unknown flag {unknown[0]}\n")
+    return 2 if unknown or not flags else 0
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS)) + 2
+    lines = [f"px {__version__}: deterministic sandboxes for Python", "", "Usage: px [flags] COMMAND [arguments]", ""]
+    lines += ["Commands:"]
+    lines += [f"  {name:<{width}}{command.summary}" for name, command in COMMANDS.items()]
+    lines += ["", "`px COMMAND --help` explains one of them. Flags of every command: -q -v --debug --json"]
+    lines += ["--no-color --offline --frozen --project DIR. `px --version` prints the version."]
+    return "\n".join(lines) + "\n"
+
+
+def _group_help(group: str) -> str:
+    rows = {n: c for n, c in COMMANDS.items() if n.split(" ")[0] == group}
+    width = max(map(len, rows)) + 2
+    lines = [f"px {group}: {GROUPS[group]}", "", "Commands:"]
+    return "\n".join(lines + [f"  {n:<{width}}{c.summary}" for n, c in rows.items()]) + "\n"
+
+
+def _unknown(name: str) -> int:
+    import difflib
+
+    near = difflib.get_close_matches(name, [*COMMANDS, *GROUPS], n=1)
+    sys.stderr.write(f"px: there is no command {name!r}\n")
+    sys.stderr.write(f"hint: did you mean `px {near[0]}`?\n" if near else "hint: `px --help` lists the commands\n")
+    return 2

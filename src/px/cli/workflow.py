@@ -1,0 +1,121 @@
+"""What the commands have in common: look, ask the table what is allowed, lock, build, remember."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from px import console
+from px.project import lock as locks
+from px.project import rules
+from px.project.discovery import Project, discover
+from px.project.situation import Situation, inspect, remember
+from px.project.state import State, Target
+from px.project.transaction import restoring
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from px.cli.context import Context
+    from px.project.record import BuiltEnv
+    from px.project.selection import Selection
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A project whose env is what its lock says."""
+
+    project: Project
+    built: BuiltEnv
+    changed: bool
+    """Whether anything had to be locked or built."""
+
+
+def ensure_env(
+    context: Context,
+    command: str,
+    target: Target = Target.HOST,
+    *,
+    selection: Selection | None = None,
+    force: bool = False,
+) -> Ready:
+    """Bring the project to Consistent as far as ``command`` may, or refuse with what to do instead."""
+    rules.check_frozen(command, context.frozen_by)
+    project = discover(context.directory)
+    situation = inspect(context.home, project, offline=context.offline)
+    flags = situation.flags(target, selection)
+    allowed = rules.permit(command, flags, frozen_by=context.frozen_by, target=target)
+    built = situation.built(target)
+    if not allowed.must_build and not force and built is not None:
+        if project.root.joinpath(".px").exists() or target is not Target.HOST:
+            return Ready(project, built, changed=False)
+        remember(situation, target, built)  # the project's link was removed: only that is made again
+        return Ready(project, built, changed=False)
+    with exclusive(context, project.root):
+        if allowed.must_lock:
+            with restoring([project.lock]):
+                return _lock_and_build(context, project, target, selection, force=force)
+        return _build(context, inspect(context.home, project, offline=context.offline), target, selection, force=force)
+
+
+def _lock_and_build(
+    context: Context, project: Project, target: Target, selection: Selection | None, *, force: bool
+) -> Ready:
+    locks.relock(project, offline=context.offline)
+    console.info(f"Locked {project.lock.name}")
+    situation = inspect(context.home, discover(context.directory), offline=context.offline)
+    return _build(context, situation, target, selection, force=force)
+
+
+def _build(
+    context: Context, situation: Situation, target: Target, selection: Selection | None, *, force: bool
+) -> Ready:
+    chosen = selection or situation.selection(target)
+    if situation.flags(target, chosen).state.plain is State.CONSISTENT and not force:
+        built = situation.built(target)  # another px built it while this one waited
+        if built is not None:
+            return Ready(situation.project, built, changed=False)
+    built = build_target(context, situation, target, chosen, force=force)
+    remember(situation, target, built)
+    return Ready(situation.project, built, changed=True)
+
+
+def build_target(
+    context: Context, situation: Situation, target: Target, selection: Selection, *, force: bool = False
+) -> BuiltEnv:
+    """Build the env of one target; the other one is not looked at."""
+    if target is Target.HOST:
+        from px.env.sync import build_host
+
+        return build_host(context.store, situation, selection, offline=context.offline, force=force)
+    from px.errors import PxError
+
+    raise PxError("PX900", base="debian-12", problem="the sandbox target is not part of this version of px")
+
+
+def change(context: Context, command: str, action: Callable[[Project], None]) -> Ready:
+    """Run a command that changes M or L, and end Consistent, or leave everything as it was."""
+    rules.check_frozen(command, context.frozen_by)
+    project = discover(context.directory)
+    if project.uses_pylock:
+        from px.errors import PxError
+
+        raise PxError("PX105", command=command)
+    # The rule allows every state that has a manifest, and there is one: no need to ask uv about the lock.
+    files = [*(m.path for m in project.manifests), project.lock]
+    with exclusive(context, project.root), restoring(files):
+        action(project)
+        situation = inspect(context.home, discover(context.directory), offline=context.offline)
+        return _build(context, situation, Target.HOST, None, force=False)
+
+
+@contextmanager
+def exclusive(context: Context, root: Path) -> Iterator[None]:
+    """One px at a time may lock or build a project."""
+    name = hashlib.sha256(os.fsencode(root)).hexdigest()[:40]
+    with context.store.lock(f"project-{name}", "this project's env"):
+        yield

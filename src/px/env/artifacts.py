@@ -1,0 +1,164 @@
+"""What the lock says to install for one runtime: an ordered list of wheels, sdists and local projects."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote, urlsplit
+
+from px.errors import PxError
+from px.project import lock as locks
+
+if TYPE_CHECKING:
+    from packaging.pylock import Package, PackageArchive, PackageDirectory, PackageSdist, PackageVcs, PackageWheel
+
+    from px.env.runtime import Runtime
+    from px.home import Home
+    from px.project.discovery import Project
+    from px.project.selection import Selection
+
+FORMAT = 1
+Kind = Literal["wheel", "sdist", "vcs", "directory"]
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """One package of the env and where it comes from."""
+
+    name: str
+    version: str
+    kind: Kind
+    location: str
+    """A URL, or a path relative to the project root."""
+    sha256: str = ""
+    size: int | None = None
+    filename: str = ""
+    index: str = ""
+    commit: str = ""
+    subdirectory: str = ""
+    editable: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} {self.version}".rstrip()
+
+
+def select(
+    home: Home, project: Project, selection: Selection, runtime: Runtime, *, inputs: str, offline: bool = False
+) -> tuple[Artifact, ...]:
+    """Pick the artifacts of the lock for ``runtime``; remembered for the inputs that they were picked from."""
+    key = json.dumps([FORMAT, inputs, str(project.root), selection.as_json(), runtime.payload(), runtime.libc])
+    cached = home.cache / "selections" / (hashlib.sha256(key.encode()).hexdigest()[:40] + ".json")
+    try:
+        return tuple(Artifact(**raw) for raw in json.loads(cached.read_bytes()))
+    except (FileNotFoundError, ValueError, TypeError):
+        pass
+    document = locks.export(project, selection, offline=offline)
+    chosen = tuple(_select(project, selection, runtime, document))
+    from px.store.files import write_atomically
+
+    write_atomically(cached, json.dumps([asdict(a) for a in chosen]).encode(), durable=False)
+    return chosen
+
+
+def _select(project: Project, selection: Selection, runtime: Runtime, document: dict[str, Any]) -> list[Artifact]:
+    from packaging.pylock import PylockSelectError
+
+    _prune(document, runtime)
+    pylock = locks.to_pylock(project, document)
+    extras, groups = _pylock_choices(project, selection)
+    try:
+        picked = pylock.select(
+            environment=runtime.markers(), tags=runtime.tags(), extras=extras, dependency_groups=groups
+        )
+        found = [_artifact(project, package, source) for package, source in picked]
+    except PylockSelectError as e:
+        raise _unselectable(project, runtime, pylock.requires_python, str(e)) from e
+    return sorted(found, key=lambda a: a.name)
+
+
+def _prune(document: dict[str, Any], runtime: Runtime) -> None:
+    """Drop wheels of other systems before they are validated: most of a universal lock is not for this machine."""
+    if runtime.system != "Linux":
+        return
+    for package in document.get("packages", ()):
+        wheels = package.get("wheels")
+        if isinstance(wheels, list) and len(wheels) > 1:
+            kept = [w for w in wheels if not _for_another_system(w)]
+            package["wheels"] = kept or wheels
+
+
+def _for_another_system(wheel: dict[str, Any]) -> bool:
+    name = str(wheel.get("name") or wheel.get("url") or wheel.get("path") or "")
+    platform = name.rpartition("-")[2]
+    return platform.startswith(("win", "macosx", "android", "ios", "pyodide", "emscripten"))
+
+
+def _pylock_choices(project: Project, selection: Selection) -> tuple[list[str] | None, list[str] | None]:
+    """Extras and groups for a pylock.toml that has markers for them; uv's export has already applied its own."""
+    if not project.uses_pylock:
+        return None, None
+    extras = list(project.manifest.extras) if selection.all_extras else list(selection.extras)
+    if selection.all_groups:
+        groups: list[str] | None = list(project.manifest.groups)
+    elif selection.groups or selection.no_groups or not selection.default_groups:
+        default = project.manifest.tool("uv").get("default-groups", ["dev"]) if selection.default_groups else []
+        groups = sorted(set(default) | set(selection.groups) - set(selection.no_groups))
+    else:
+        groups = None
+    return extras, groups
+
+
+def _unselectable(project: Project, runtime: Runtime, requires: object, reason: str) -> PxError:
+    if "No wheel found" in reason:
+        name = reason.split("'")[1] if "'" in reason else "a package"
+        platform = f"{runtime.abi} on {runtime.machine} with {runtime.libc}"
+        return PxError("PX104", lock=project.lock.name, package=name, version="", platform=platform, reason=reason)
+    return PxError("PX106", reason=reason, requires=str(requires or ""), suggestion="VERSION")
+
+
+def _artifact(
+    project: Project,
+    package: Package,
+    source: PackageWheel | PackageSdist | PackageVcs | PackageDirectory | PackageArchive,
+) -> Artifact:
+    from packaging.pylock import PackageDirectory, PackageVcs, PackageWheel
+
+    name, version = str(package.name), str(package.version or "")
+    if isinstance(source, PackageDirectory):
+        editable = bool(source.editable)
+        subdirectory = source.subdirectory or ""
+        return Artifact(name, version, "directory", source.path, subdirectory=subdirectory, editable=editable)
+    if isinstance(source, PackageVcs):
+        location = source.url or source.path or ""
+        return Artifact(name, version, "vcs", location, commit=source.commit_id, subdirectory=source.subdirectory or "")
+    location = source.url or source.path or ""
+    filename = getattr(source, "name", None) or unquote(urlsplit(location).path).rpartition("/")[2]
+    sha256 = (source.hashes or {}).get("sha256", "")
+    if not sha256:
+        raise PxError("PX103", lock=project.lock.name, package=name, version=version, artifact=filename)
+    kind: Kind = "wheel" if isinstance(source, PackageWheel) or filename.endswith(".whl") else "sdist"
+    return Artifact(
+        name,
+        version,
+        kind,
+        location,
+        sha256=str(sha256).lower(),
+        size=source.size,
+        filename=filename,
+        index=package.index or "",
+        subdirectory=getattr(source, "subdirectory", None) or "",
+    )
+
+
+def resolve_path(project_root: Path, location: str) -> Path | None:
+    """The local file or directory that a location names, or None when it is a remote URL."""
+    parts = urlsplit(location)
+    if parts.scheme == "file":
+        return Path(unquote(parts.path))
+    if parts.scheme and "://" in location:
+        return None
+    return Path(project_root, location)

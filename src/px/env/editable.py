@@ -1,0 +1,76 @@
+"""The project itself in its env: an editable install, made by the project's own build backend through uv."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from px import console
+from px.errors import PxError
+from px.project import uv
+
+if TYPE_CHECKING:
+    from px.env.runtime import Interpreter
+    from px.home import Home
+
+# What uv leaves beside the installation, and what the env writes itself.
+_NOT_KEPT = {"bin", ".lock", "uv_cache.json", "uv_build.json", "REQUESTED"}
+_INPUTS = ("pyproject.toml", "setup.py", "setup.cfg")
+
+
+def editable_files(home: Home, name: str, path: Path, interpreter: Interpreter, *, offline: bool) -> dict[str, bytes]:
+    """The files that an editable install of ``path`` adds to site-packages: a .pth or a finder, and metadata.
+
+    They hold the project's absolute path, so they are kept per project in the cache, never in the store.
+    """
+    key = _key(path, interpreter)
+    kept = home.cache / "editables" / key
+    if not kept.is_dir():
+        _install(name, path, interpreter, kept, offline=offline)
+    return {
+        os.fspath(file.relative_to(kept)): file.read_bytes()
+        for file in sorted(kept.rglob("*"))
+        if file.is_file() and file.name not in _NOT_KEPT
+    }
+
+
+def _key(path: Path, interpreter: Interpreter) -> str:
+    digest = hashlib.sha256(os.fsencode(path) + b"\0" + interpreter.runtime.abi.encode())
+    for name in _INPUTS:
+        file = path / name
+        digest.update(name.encode() + b"\0" + (file.read_bytes() if file.is_file() else b""))
+    # A directory that appears or goes can change what the backend finds (a package added to src).
+    for directory in (path, path / "src"):
+        if directory.is_dir():
+            names = sorted(e.name for e in os.scandir(directory) if e.is_dir() and not e.name.startswith("."))
+            digest.update("\0".join(names).encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()[:40]
+
+
+def _install(name: str, path: Path, interpreter: Interpreter, kept: Path, *, offline: bool) -> None:
+    console.detail(f"{name}: making the editable install of {path}")
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=".making-", dir=kept.parent))
+    try:
+        done = uv.uv(
+            "pip", "install", "--quiet", "--no-deps", "--target", scratch / "site", "--python", interpreter.executable,
+            "--editable", path, cwd=path, offline=offline,
+        )  # fmt: skip
+        if not done.ok:
+            remedy = "Check [build-system] and the version in pyproject.toml."
+            raise PxError("PX208", name=name, path=path, reason=uv.explain(done.stderr), remedy=remedy)
+        for unwanted in (scratch / "site" / "bin", scratch / "site" / ".lock"):
+            shutil.rmtree(unwanted, ignore_errors=True)
+            if unwanted.is_file():
+                unwanted.unlink()
+        try:
+            (scratch / "site").rename(kept)
+        except OSError:
+            if not kept.is_dir():  # another px was faster: its result is as good
+                raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

@@ -1,0 +1,197 @@
+"""From the lock's artifacts to ``pkg-build`` objects: fetched and unpacked in parallel, each once per machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from px import console
+from px.env import sdist
+from px.env.artifacts import resolve_path
+from px.errors import PxError
+from px.store.sources import ensure_source, find_source, source_ref
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from px.env.artifacts import Artifact
+    from px.env.credentials import Credentials
+    from px.env.runtime import Interpreter
+    from px.http import Http
+    from px.store.objects import Draft, Payload, Store
+
+DOWNLOADS = 8
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package as it is in a profile."""
+
+    name: str
+    version: str
+    oid: str
+    from_sdist: bool = False
+
+
+class Packages:
+    """Makes pkg-builds for the host target of one project."""
+
+    def __init__(self, store: Store, root: Path, credentials: Credentials, interpreter: Interpreter, *, offline: bool):
+        self.store = store
+        self.root = root
+        self.credentials = credentials
+        self.interpreter = interpreter
+        self.offline = offline
+        self._http: Http | None = None
+
+    def ensure(self, artifacts: Iterable[Artifact]) -> tuple[Package, ...]:
+        """The pkg-build of every artifact, sorted by name; what is not in the store is fetched and made."""
+        found: dict[str, Package] = {}
+        absent: list[Artifact] = []
+        for artifact in artifacts:
+            oid = self.store.lookup("pkg-build", self._key(artifact)) if artifact.kind != "directory" else None
+            if oid is None:
+                absent.append(artifact)
+            else:
+                found[artifact.name] = self._package(artifact, oid)
+        if absent:
+            found.update((p.name, p) for p in self._make_all(absent))
+        return tuple(found[name] for name in sorted(found))
+
+    def _package(self, artifact: Artifact, oid: str) -> Package:
+        version = artifact.version or str(self.store.payload("pkg-build", oid)["version"])
+        return Package(artifact.name, version, oid, from_sdist=artifact.kind != "wheel")
+
+    def _key(self, artifact: Artifact) -> str:
+        """What a pkg-build is made from: for a wheel its hash, for the rest also what builds it."""
+        if artifact.kind == "wheel":
+            return artifact.sha256
+        runtime = self.interpreter.runtime
+        inputs = [artifact.sha256, artifact.location, artifact.commit, artifact.subdirectory, "host"]
+        text = json.dumps([*inputs, runtime.payload(), os.fspath(self.interpreter.executable)], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _make_all(self, artifacts: list[Artifact]) -> list[Package]:
+        wheels = [a for a in artifacts if a.kind == "wheel"]
+        others = [a for a in artifacts if a.kind != "wheel"]
+        made: list[Package] = []
+        if wheels:
+            total = sum(a.size or 0 for a in wheels)
+            label = f"Fetching {len(wheels)} package{'s' if len(wheels) > 1 else ''}"
+            with console.progress(label, total) as bar, ThreadPoolExecutor(DOWNLOADS) as pool:
+                futures = [pool.submit(self._wheel, artifact, bar) for artifact in wheels]
+                try:
+                    made += [future.result() for future in futures]
+                except BaseException:
+                    pool.shutdown(cancel_futures=True)  # one failure is enough: do not fetch the rest
+                    raise
+        made += [self._built(artifact) for artifact in others]
+        return made
+
+    def _wheel(self, artifact: Artifact, bar: console.Progress) -> Package:
+        path = self.fetch(artifact, bar)
+
+        def make(draft: Draft) -> Payload:
+            from px.env.wheel import unpack_wheel
+
+            draft.refs.append(source_ref(artifact.sha256, path.stat().st_size))
+            draft.notes["filename"] = artifact.filename
+            tree = draft.tree()
+            return unpack_wheel(
+                path,
+                tree,
+                name=artifact.name,
+                version=artifact.version,
+                source=artifact.sha256,
+                shown=artifact.filename,
+            )
+
+        return self._package(artifact, self.store.ensure("pkg-build", self._key(artifact), make, label=artifact.label))
+
+    def fetch(self, artifact: Artifact, bar: console.Progress | None = None) -> Path:
+        """The artifact's file, from the store, this disk or the index; its hash is always the lock's."""
+        kept = find_source(self.store, artifact.sha256)
+        if kept is not None:
+            return kept
+        local = resolve_path(self.root, artifact.location)
+        if local is not None:
+            return self._take(artifact, local)
+        if self.offline:
+            raise PxError("PX202", package=artifact.label, artifact=artifact.filename)
+        from px.http import FetchError
+
+        url = self.credentials.authorize(artifact.location)
+        try:
+            on_bytes = None if bar is None else bar.advance
+            return ensure_source(self.store, self._client(), url, artifact.sha256, artifact.size, on_bytes)
+        except FetchError as e:
+            if e.actual_sha256 is not None:
+                raise self._mismatch(artifact, e.actual_sha256) from e
+            raise PxError("PX201", package=artifact.label, artifact=artifact.filename, reason=e.reason) from e
+
+    def _client(self) -> Http:
+        if self._http is None:
+            from px.http import Http
+
+            self._http = Http(insecure_hosts=self.credentials.insecure_hosts, connections=DOWNLOADS)
+        return self._http
+
+    def _take(self, artifact: Artifact, path: Path) -> Path:
+        """Bring a local file into the store, checked like a download."""
+        try:
+            content = path.read_bytes()
+        except OSError as e:
+            raise PxError("PX201", package=artifact.label, artifact=artifact.filename, reason=str(e)) from e
+        actual = hashlib.sha256(content).hexdigest()
+        if actual != artifact.sha256:
+            raise self._mismatch(artifact, actual)
+
+        def make(draft: Draft) -> Payload:
+            draft.data.write_bytes(content)
+            draft.data.chmod(0o444)
+            return {"sha256": actual, "size": len(content)}
+
+        oid = self.store.ensure("source", actual, make, label=artifact.filename)
+        return self.store.path("source", oid) / "data"
+
+    def _mismatch(self, artifact: Artifact, actual: str) -> PxError:
+        name = artifact.filename
+        return PxError("PX200", package=artifact.name, artifact=name, expected=artifact.sha256, actual=actual)
+
+    def _built(self, artifact: Artifact) -> Package:
+        """A package that has to be built: its wheel is made by uv and taken in like any other."""
+
+        def make(draft: Draft) -> Payload:
+            from px.env.wheel import unpack_wheel
+
+            with sdist.scratch() as name:
+                scratch = Path(name)
+                (scratch / "out").mkdir()
+                wheel = sdist.build_wheel(
+                    artifact, self._source(artifact, scratch), self.interpreter, scratch / "out", offline=self.offline
+                )
+                version = artifact.version or wheel.name.split("-")[1]
+                return unpack_wheel(
+                    wheel, draft.tree(), name=artifact.name, version=version, source=self._key(artifact)
+                )
+
+        key = self._key(artifact)
+        if artifact.kind == "directory":
+            # A directory has no hash in the lock and may change at any time: it is built anew each time.
+            key = hashlib.sha256(os.urandom(16)).hexdigest()
+        return self._package(artifact, self.store.ensure("pkg-build", key, make, label=artifact.label))
+
+    def _source(self, artifact: Artifact, scratch: Path) -> Path:
+        if artifact.kind == "vcs":
+            return sdist.checkout(artifact, scratch / "repository")
+        if artifact.kind == "directory":
+            return self.root / artifact.location
+        # uv tells the archive's type by its name, which the store does not keep.
+        named = scratch / artifact.filename
+        named.symlink_to(self.fetch(artifact))
+        return named

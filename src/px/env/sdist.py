@@ -1,0 +1,94 @@
+"""Packages without a wheel, for the host target: built by uv with the host's own compiler.
+
+When that fails, the error names the header, tool or library that is missing and points at the sandbox,
+which brings its own.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from typing import TYPE_CHECKING
+
+from px import console, process
+from px.errors import PxError
+from px.project import uv
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from px.env.artifacts import Artifact
+    from px.env.runtime import Interpreter
+
+# What a failed build says when something of the system is not there, and how to say it to a person.
+_MISSING = (
+    (r"fatal error: ([\w./+-]+\.h[\w+]*): No such file", "The C header {} is missing."),
+    (r"(?i)([\w-]+-config|pg_config) (?:executable )?not found", "The program {} is missing."),
+    (r"No such file or directory: '([\w.+-]+)'", "The program {} is missing."),
+    (r"error: command '([\w.+-]+)' failed: No such file", "The compiler {} is missing."),
+    (r"(gcc|cc|g\+\+|clang|cargo|rustc|cmake|make|gfortran)(?:: command)? not found", "The program {} is missing."),
+    (r"cannot find -l([\w.+-]+)", "The library lib{} is missing."),
+    (r"Package '?([\w.+-]+)'?,? (?:was )?not found", "pkg-config does not know {}."),
+    (r"No package '([^']+)' found", "pkg-config does not know {}."),
+)
+
+
+def build_wheel(artifact: Artifact, source: Path, interpreter: Interpreter, out: Path, *, offline: bool) -> Path:
+    """Build the wheel of an sdist or directory into ``out``; a failure is PX204 with the cause."""
+    console.info(f"Building {artifact.label} on this machine (it has no wheel for {interpreter.runtime.abi}) …")
+    directory = source / artifact.subdirectory if artifact.subdirectory and source.is_dir() else source
+    done = uv.uv(
+        "build", "--wheel", "--out-dir", out, "--python", interpreter.executable, "--no-create-gitignore", directory,
+        cwd=out, offline=offline,
+    )  # fmt: skip
+    built = sorted(out.glob("*.whl"))
+    if not done.ok or len(built) != 1:
+        raise build_failure(artifact, done)
+    return built[0]
+
+
+def build_failure(artifact: Artifact, done: process.Finished) -> PxError:
+    missing = missing_on_host(done.stderr)
+    reason = missing or uv.explain(done.stderr)
+    remedy = "Install what is missing with your system's package manager, then run: px sync"
+    return PxError("PX204", package=artifact.name, version=artifact.version, reason=reason, remedy=remedy)
+
+
+def missing_on_host(log: str) -> str | None:
+    """The header, tool or library that a build log says it did not find."""
+    for pattern, text in _MISSING:
+        found = re.search(pattern, log)
+        if found:
+            return text.format(found[1])
+    return None
+
+
+def checkout(artifact: Artifact, into: Path) -> Path:
+    """Fetch the commit that the lock pins, and nothing else of the repository."""
+    url = artifact.location.removeprefix("git+")
+    steps: list[list[str | Path]] = [
+        ["git", "init", "--quiet", into],
+        [
+            "git",
+            "-C",
+            into,
+            "fetch",
+            "--quiet",
+            "--depth",
+            "1",
+            url,
+            artifact.commit,
+        ],
+        ["git", "-C", into, "-c", "advice.detachedHead=false", "checkout", "--quiet", "FETCH_HEAD"],
+        ["git", "-C", into, "submodule", "--quiet", "update", "--init", "--recursive", "--depth", "1"],
+    ]
+    for step in steps:
+        done = process.run(step)
+        if not done.ok:
+            reason = console.redact(done.stderr.strip())
+            raise PxError("PX201", package=artifact.name, artifact=f"commit {artifact.commit}", reason=reason)
+    return into
+
+
+def scratch() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="px-build-")

@@ -1,0 +1,271 @@
+"""Wheels to ``pkg-build`` objects: unpacked in process, checked against their own RECORD, never executed.
+
+The tree of a pkg-build has four top-level directories: ``lib`` (site-packages, purelib and platlib
+together), ``bin`` (scripts that the wheel ships; a ``#!python`` line stays as it is until an env knows its
+interpreter), ``data`` (what goes to the env's root) and ``include``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import configparser
+import csv
+import hashlib
+import io
+import posixpath
+import stat
+import zipfile
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from px.errors import PxError
+from px.store.tree import TreeWriter, UnsafePathError, check_link, check_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from px.store.canonical import Value
+    from px.store.objects import Payload
+
+LAYOUT = 1
+_CHUNK = 1 << 20
+_UNRECORDED = ("RECORD", "RECORD.jws", "RECORD.p7s")
+
+
+class BadWheelError(Exception):
+    """Why a wheel is refused."""
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """Where a wheel's file goes in the tree, and how an installed RECORD names it."""
+
+    prefix: str
+    recorded: str
+
+
+_SITE = Scheme("lib/", "")
+_SCHEMES = {
+    "purelib": _SITE,
+    "platlib": _SITE,
+    "scripts": Scheme("bin/", "../../../bin/"),
+    "data": Scheme("data/", "../../../"),
+    "headers": Scheme("include/", "../../../include/"),
+}
+
+
+def unpack_wheel(
+    wheel: Path, tree: TreeWriter, *, name: str, version: str, source: str, shown: str | None = None
+) -> Payload:
+    """Unpack ``wheel`` into ``tree`` and return the payload of its pkg-build; anything unsafe is PX203.
+
+    ``source`` is what the wheel was made from (its own sha256, or its sdist's), for the record; ``shown`` is
+    its name in errors, where the file itself is called otherwise.
+    """
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            return _Unpacking(archive, tree).run(name, version, source)
+    except (
+        BadWheelError,
+        UnsafePathError,
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        NotImplementedError,
+        UnicodeDecodeError,
+    ) as e:
+        raise PxError("PX203", artifact=shown or wheel.name, package=name, version=version, problem=str(e)) from e
+
+
+class _Unpacking:
+    """One wheel on its way into one tree."""
+
+    def __init__(self, archive: zipfile.ZipFile, tree: TreeWriter):
+        self.archive = archive
+        self.tree = tree
+        self.members = _members(archive)
+        self.dist_info = _dist_info(self.members)
+        self.data = self.dist_info.removesuffix(".dist-info") + ".data"
+        self.record = self._read_record()
+        self.installed: list[tuple[str, str, str]] = []
+
+    def run(self, name: str, version: str, source: str) -> Payload:
+        self._check_wheel_version()
+        for path, member in self.members.items():
+            if path != f"{self.dist_info}/RECORD":
+                self._file(path, member)
+        missing = set(self.record) - set(self.members)
+        if missing:
+            raise BadWheelError(f"RECORD lists {min(missing)!r}, which is not in the archive")
+        scripts = self._entry_points()
+        self._write("lib/" + self.dist_info + "/INSTALLER", b"px\n", self.dist_info + "/INSTALLER")
+        self._finish_record(scripts)
+        return {
+            "layout": LAYOUT,
+            "name": name,
+            "version": version,
+            "source": source,
+            "dist_info": self.dist_info,
+            "tags": self._tags(),
+            "scripts": scripts,
+            "tree": self.tree.finish(),
+        }
+
+    def _read(self, path: str) -> bytes:
+        member = self.members.get(path)
+        return self.archive.read(member) if member is not None else b""
+
+    def _read_record(self) -> dict[str, tuple[str, str]]:
+        path = f"{self.dist_info}/RECORD"
+        if path not in self.members:
+            raise BadWheelError("it has no RECORD")
+        rows = csv.reader(io.StringIO(self._read(path).decode("utf-8", "strict")))
+        return {row[0]: (row[1], row[2]) for row in rows if len(row) >= 3}
+
+    def _check_wheel_version(self) -> None:
+        for line in self._read(f"{self.dist_info}/WHEEL").decode("utf-8", "replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip().lower() == "wheel-version":
+                if value.strip().split(".")[0] != "1":
+                    raise BadWheelError(f"its format is version {value.strip()}; px reads version 1")
+                return
+        raise BadWheelError("it has no WHEEL file with a Wheel-Version")
+
+    def _tags(self) -> list[Value]:
+        lines = self._read(f"{self.dist_info}/WHEEL").decode("utf-8", "replace").splitlines()
+        return [*sorted(line.partition(":")[2].strip() for line in lines if line.lower().startswith("tag:"))]
+
+    def _place(self, path: str) -> tuple[str, str]:
+        """Where a member goes: (path in the tree, path in the installed RECORD)."""
+        if not path.startswith(self.data + "/"):
+            return _SITE.prefix + path, path
+        _, scheme, rest = path.split("/", 2) if path.count("/") >= 2 else ("", "", "")
+        if scheme not in _SCHEMES or not rest:
+            raise BadWheelError(f"{path!r} belongs to no installation scheme")
+        found = _SCHEMES[scheme]
+        return found.prefix + rest, found.recorded + rest
+
+    def _file(self, path: str, member: zipfile.ZipInfo) -> None:
+        placed, recorded = self._place(path)
+        mode = member.external_attr >> 16
+        if stat.S_ISLNK(mode):
+            self._link(path, placed, member)
+            return
+        executable = bool(mode & 0o111) or placed.startswith("bin/")
+        sha256 = self.tree.file(placed, self._chunks(member), 0o755 if executable else 0o644)
+        self._verify(path, member, sha256)
+        self.installed.append((recorded, _record_hash(sha256), str(member.file_size)))
+
+    def _link(self, path: str, placed: str, member: zipfile.ZipInfo) -> None:
+        content = self.archive.read(member)
+        target = content.decode("utf-8", "strict")
+        if target.startswith("/"):
+            raise BadWheelError(f"link {path!r} points to the absolute path {target!r}")
+        check_link(placed.removeprefix("lib/"), target)
+        self._verify(path, member, hashlib.sha256(content).hexdigest())
+        self.tree.symlink(placed, target)
+
+    def _chunks(self, member: zipfile.ZipInfo) -> Iterator[bytes]:
+        if member.file_size <= _CHUNK:
+            yield self.archive.read(member)  # one call; most files are small
+            return
+        with self.archive.open(member) as f:
+            while chunk := f.read(_CHUNK):
+                yield chunk
+
+    def _verify(self, path: str, member: zipfile.ZipInfo, sha256: str) -> None:
+        if path.startswith(self.dist_info + "/") and posixpath.basename(path) in _UNRECORDED:
+            return
+        if path not in self.record:
+            raise BadWheelError(f"{path!r} is not listed in RECORD")
+        expected, size = self.record[path]
+        algorithm, _, value = expected.partition("=")
+        if algorithm != "sha256":
+            self._verify_other(path, member, algorithm, value)
+        elif expected != _record_hash(sha256):
+            raise BadWheelError(f"{path!r} does not have the hash that RECORD gives it")
+        if size and size != str(member.file_size):
+            raise BadWheelError(f"{path!r} does not have the size that RECORD gives it")
+
+    def _verify_other(self, path: str, member: zipfile.ZipInfo, algorithm: str, value: str) -> None:
+        if algorithm not in ("sha384", "sha512"):
+            raise BadWheelError(f"{path!r} has no sha256 (or stronger) hash in RECORD")
+        digest = hashlib.new(algorithm, self.archive.read(member)).digest()
+        if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != value:
+            raise BadWheelError(f"{path!r} does not have the hash that RECORD gives it")
+
+    def _entry_points(self) -> list[Value]:
+        text = self._read(f"{self.dist_info}/entry_points.txt").decode("utf-8", "strict")
+        return [[s.name, s.target, s.gui] for s in read_entry_points(text)]
+
+    def _write(self, placed: str, content: bytes, recorded: str) -> None:
+        if placed in self.tree:
+            self.tree.remove(placed)
+            self.installed = [row for row in self.installed if row[0] != recorded]
+        sha256 = self.tree.file(placed, content)
+        self.installed.append((recorded, _record_hash(sha256), str(len(content))))
+
+    def _finish_record(self, scripts: list[Value]) -> None:
+        """The RECORD of an installation, sorted: importlib.metadata lists a package's files from it."""
+        rows = [*self.installed, (f"{self.dist_info}/RECORD", "", "")]
+        rows += [(f"../../../bin/{s[0]}", "", "") for s in scripts if isinstance(s, list)]
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(sorted(rows))
+        self.tree.file(f"lib/{self.dist_info}/RECORD", text.getvalue().encode())
+
+
+def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    """The files of the archive by path; names that are absolute, leave the tree or come twice are refused."""
+    found: dict[str, zipfile.ZipInfo] = {}
+    for member in archive.infolist():
+        path = member.orig_filename
+        if path.endswith("/"):
+            check_path(path.rstrip("/"))
+            continue
+        if "\\" in path:
+            raise BadWheelError(f"{path!r} has a backslash in its name")
+        check_path(path)
+        if path in found:
+            raise BadWheelError(f"two entries are called {path!r}")
+        found[path] = member
+    return found
+
+
+def _dist_info(members: dict[str, zipfile.ZipInfo]) -> str:
+    names = {path.split("/")[0] for path in members if path.split("/")[0].endswith(".dist-info")}
+    if len(names) != 1:
+        raise BadWheelError(f"it has {len(names)} .dist-info directories instead of one")
+    return names.pop()
+
+
+def _record_hash(sha256: str) -> str:
+    return "sha256=" + base64.urlsafe_b64encode(binascii.unhexlify(sha256)).rstrip(b"=").decode()
+
+
+@dataclass(frozen=True)
+class EntryPoint:
+    """A script that the env makes for a package."""
+
+    name: str
+    target: str
+    gui: bool
+
+
+def read_entry_points(text: str) -> list[EntryPoint]:
+    """console_scripts and gui_scripts of an ``entry_points.txt``, sorted by name."""
+    parser = configparser.RawConfigParser(delimiters=("=",), strict=False, interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    try:
+        parser.read_string(text)
+    except configparser.Error as e:
+        raise BadWheelError(f"entry_points.txt cannot be read: {e}") from e
+    found = []
+    for section in ("console_scripts", "gui_scripts"):
+        for name, target in parser.items(section) if parser.has_section(section) else ():
+            if "/" in name or name in ("", ".", "..") or ":" not in target:
+                raise BadWheelError(f"the script {name!r} = {target!r} has no safe name or target")
+            found.append(EntryPoint(name, target.split("[")[0].strip(), section == "gui_scripts"))
+    return sorted(found, key=lambda e: e.name)

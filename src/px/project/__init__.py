@@ -1,0 +1,1 @@
+"""The project model: discovery, manifest, lock, workspace, the state machine and what it allows."""

@@ -1,0 +1,119 @@
+"""Finding the project or workspace that a directory belongs to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from px.errors import PxError
+from px.project.manifest import FILE, Manifest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+UV_LOCK = "uv.lock"
+PYLOCK = "pylock.toml"
+
+
+@dataclass(frozen=True)
+class Project:
+    """A standalone project, or a workspace with its members; ``root`` holds the lock and the env."""
+
+    root: Path
+    manifest: Manifest
+    members: tuple[Manifest, ...] = ()
+    """The manifests of the members other than the root's own."""
+    current: Manifest | None = None
+    """The member that the command was given in, if it is not the root."""
+
+    @property
+    def is_workspace(self) -> bool:
+        return self.manifest.workspace is not None
+
+    @property
+    def here(self) -> Manifest:
+        """The manifest nearest to where the command runs."""
+        return self.current or self.manifest
+
+    @property
+    def name(self) -> str:
+        return self.here.name or self.root.name
+
+    @property
+    def manifests(self) -> tuple[Manifest, ...]:
+        return (self.manifest, *self.members)
+
+    @cached_property
+    def lock(self) -> Path:
+        """The lock L: ``uv.lock``, or ``pylock.toml`` where there is that and no ``uv.lock``."""
+        uv_lock, pylock = self.root / UV_LOCK, self.root / PYLOCK
+        return pylock if pylock.is_file() and not uv_lock.is_file() else uv_lock
+
+    @property
+    def uses_pylock(self) -> bool:
+        return self.lock.name == PYLOCK
+
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        """Every file that the env depends on: manifests, lock, and the pin of the interpreter."""
+        return (*(m.path for m in self.manifests), self.lock, self.root / ".python-version")
+
+
+def find_manifest(directory: Path) -> Path | None:
+    """The nearest ``pyproject.toml`` at or above ``directory``."""
+    for here in (directory, *directory.parents):
+        candidate = here / FILE
+        if candidate.is_file():
+            return candidate
+    return None
+
+
+def discover(directory: Path) -> Project:
+    """The project around ``directory``; none is PX001."""
+    found = try_discover(directory)
+    if found is None:
+        raise PxError("PX001", cwd=directory)
+    return found
+
+
+def try_discover(directory: Path) -> Project | None:
+    nearest = _nearest(directory)
+    if nearest is None:
+        return None
+    if nearest.workspace is not None:
+        return _workspace(nearest, None)
+    root = _workspace_above(nearest)
+    if root is not None:
+        return _workspace(root, nearest)
+    return Project(nearest.path.parent, nearest)
+
+
+def _nearest(directory: Path) -> Manifest | None:
+    path = find_manifest(directory)
+    while path is not None:
+        manifest = Manifest.read(path)
+        if manifest.is_project or manifest.workspace is not None:
+            return manifest
+        # A pyproject.toml with tool settings only is no project; look further up.
+        path = find_manifest(path.parent.parent) if path.parent != path.parent.parent else None
+    return None
+
+
+def _workspace_above(member: Manifest) -> Manifest | None:
+    directory = member.path.parent
+    for above in directory.parents:
+        candidate = above / FILE
+        if not candidate.is_file():
+            continue
+        manifest = Manifest.read(candidate)
+        if manifest.workspace is not None:
+            return manifest if directory in manifest.workspace.expand(above) else None
+    return None
+
+
+def _workspace(root: Manifest, current: Manifest | None) -> Project:
+    table = root.workspace
+    directories = table.expand(root.path.parent) if table is not None else ()
+    members = tuple(Manifest.read(d / FILE) for d in directories if d != root.path.parent)
+    return Project(root.path.parent, root, members, current)

@@ -1,0 +1,149 @@
+"""The manifest M: what px reads of a ``pyproject.toml``."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from px.errors import PxError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILE = "pyproject.toml"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One ``pyproject.toml``, parsed once; the properties are the only places that know its keys."""
+
+    path: Path
+    document: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> Manifest:
+        try:
+            document = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+            raise PxError("PX002", path=path, reason=str(e)) from e
+        manifest = cls(path, document)
+        manifest.check()
+        return manifest
+
+    def check(self) -> None:
+        """Refuse wrong types in what px reads: a late surprise would be harder to understand."""
+        expected: list[tuple[str, Any, type]] = [
+            ("project", self.document.get("project", {}), dict),
+            ("tool", self.document.get("tool", {}), dict),
+        ]
+        for name, value, kind in expected:
+            self._expect(name, value, kind)
+        self._expect("dependency-groups", self.document.get("dependency-groups", {}), dict)
+        self._expect("tool.uv", self.tool("uv"), dict)
+        self._expect("tool.px", self.tool("px"), dict)
+        for key in ("name", "version", "requires-python"):
+            self._expect(f"project.{key}", self.project.get(key, ""), str)
+        self._expect("tool.uv.workspace", self.tool("uv").get("workspace", {}), dict)
+        self._expect("tool.px.env", self.tool("px").get("env", {}), dict)
+        for name, value in self.tool("px").get("env", {}).items():
+            self._expect(f"tool.px.env.{name}", value, str)
+        self._expect_strings("tool.px.test", self.tool("px").get("test", []))
+        known = {"env", "test", "sandbox"}
+        for key in self.tool("px"):
+            if key not in known:
+                self._fail(f"[tool.px] has no key {key!r} (known: {', '.join(sorted(known))})")
+
+    def _expect(self, name: str, value: object, kind: type) -> None:
+        if not isinstance(value, kind):
+            words: dict[type, str] = {dict: "a table", str: "a string", list: "an array"}
+            self._fail(f"{name} must be {words[kind]}, not {value!r}")
+
+    def _expect_strings(self, name: str, value: object) -> None:
+        if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+            self._fail(f"{name} must be an array of strings, not {value!r}")
+
+    def _fail(self, problem: str) -> None:
+        raise PxError("PX003", path=self.path, problem=problem)
+
+    @property
+    def project(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.document.get("project", {})
+        return found
+
+    def tool(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.document.get("tool", {}).get(name, {})
+        return found
+
+    @property
+    def is_project(self) -> bool:
+        return "project" in self.document
+
+    @property
+    def name(self) -> str | None:
+        return self.project.get("name")
+
+    @property
+    def version(self) -> str | None:
+        return self.project.get("version")
+
+    @property
+    def requires_python(self) -> str | None:
+        return self.project.get("requires-python")
+
+    @property
+    def scripts(self) -> dict[str, str]:
+        found: dict[str, str] = self.project.get("scripts", {})
+        return found
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        return tuple(sorted(self.document.get("dependency-groups", {})))
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        return tuple(sorted(self.project.get("optional-dependencies", {})))
+
+    @property
+    def is_package(self) -> bool:
+        """Whether the project itself is installed: uv's rule."""
+        explicit = self.tool("uv").get("package")
+        return bool(explicit) if explicit is not None else "build-system" in self.document
+
+    @cached_property
+    def workspace(self) -> WorkspaceTable | None:
+        table = self.tool("uv").get("workspace")
+        if table is None:
+            return None
+        for key in ("members", "exclude"):
+            self._expect_strings(f"tool.uv.workspace.{key}", table.get(key, []))
+        return WorkspaceTable(tuple(table.get("members", ())), tuple(table.get("exclude", ())))
+
+    @property
+    def test_command(self) -> tuple[str, ...]:
+        return tuple(self.tool("px").get("test", ()))
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Variables that belong to the profile: set in every run, here and in the sandbox."""
+        return dict(self.tool("px").get("env", {}))
+
+
+@dataclass(frozen=True)
+class WorkspaceTable:
+    """``[tool.uv.workspace]``: glob patterns, relative to the root."""
+
+    members: tuple[str, ...]
+    exclude: tuple[str, ...]
+
+    def expand(self, root: Path) -> tuple[Path, ...]:
+        """The member directories, sorted: what matches, has a manifest and is not excluded."""
+        excluded = {path for pattern in self.exclude for path in root.glob(pattern)}
+        found = {
+            path
+            for pattern in self.members
+            for path in root.glob(pattern)
+            if path.is_dir() and path not in excluded and (path / FILE).is_file()
+        }
+        return tuple(sorted(found))

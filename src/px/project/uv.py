@@ -1,0 +1,68 @@
+"""Driving uv, which does all resolving: finding it, running it, and saying what went wrong in its words."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from functools import cache
+from typing import TYPE_CHECKING
+
+from px import process
+from px.errors import PxError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Settings of a surrounding shell or venv that would make uv act on another environment than px means.
+_NOT_OURS = ("VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT", "UV_FROZEN", "UV_LOCKED", "UV_NO_SYNC", "CONDA_PREFIX")
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@cache
+def find_uv() -> str:
+    """The uv that was installed with px, else the one on PATH."""
+    try:
+        from uv import find_uv_bin
+
+        return find_uv_bin()
+    except (ImportError, FileNotFoundError):
+        found = shutil.which("uv")
+        if found is None:
+            raise PxError("PX030") from None
+        return found
+
+
+def environment() -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if k not in _NOT_OURS}
+
+
+def uv(*args: str | Path, cwd: Path | None = None, offline: bool = False, show: bool = False) -> process.Finished:
+    """Run uv and return how it ended; no colours, no prompts, and no progress unless ``show``."""
+    flags = ["--color", "never"]
+    if offline:
+        flags.append("--offline")
+    if not show:
+        flags.append("--no-progress")
+    return process.run([find_uv(), *flags, *args], cwd=cwd, env=environment(), show=show)
+
+
+def must(action: str, *args: str | Path, cwd: Path, offline: bool = False, remedy: str) -> process.Finished:
+    """Run uv; a failure is PX100 with uv's own reason."""
+    done = uv(*args, cwd=cwd, offline=offline)
+    if not done.ok:
+        raise failure(action, done, remedy)
+    return done
+
+
+def failure(action: str, done: process.Finished, remedy: str) -> PxError:
+    reason = explain(done.stderr)
+    return PxError("PX100", action=action, reason=reason, remedy=remedy)
+
+
+def explain(stderr: str) -> str:
+    """uv's reason, without the lines that only report progress and without hints at flags that px has not."""
+    lines = [line.rstrip() for line in _ANSI.sub("", stderr).splitlines()]
+    noise = ("Using CPython", "Resolved ", "hint: ", "Creating virtual", "warning: ")
+    reason = [line for line in lines if line.strip() and not line.startswith(noise)]
+    return "\n    ".join(reason) or "uv gave no reason"
