@@ -19,7 +19,7 @@ from urllib3.exceptions import HTTPError
 from px import __version__, console
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from urllib3.response import BaseHTTPResponse
@@ -45,8 +45,11 @@ class FetchError(Exception):
 class Http:
     """Connections for one px process; safe to use from many threads."""
 
-    def __init__(self, *, insecure_hosts: frozenset[str] = frozenset(), connections: int = 8):
+    def __init__(
+        self, *, insecure_hosts: frozenset[str] = frozenset(), connections: int = 8, extra_ca: Path | None = None
+    ):
         self._insecure = insecure_hosts
+        self._extra_ca = extra_ca
         self._connections = connections
         self._pools: dict[tuple[str | None, bool], urllib3.PoolManager] = {}
         self._lock = threading.Lock()
@@ -57,7 +60,7 @@ class Http:
         url: str,
         *,
         headers: Mapping[str, str] | None = None,
-        body: bytes | None = None,
+        body: bytes | Iterable[bytes] | None = None,
         retries: urllib3.Retry | bool = _RETRIES,
         stream: bool = False,
     ) -> BaseHTTPResponse:
@@ -147,7 +150,7 @@ class Http:
             return self._pools[proxy, insecure]
 
     def _make_pool(self, proxy: str | None, *, insecure: bool) -> urllib3.PoolManager:
-        context = tls_context()
+        context = tls_context(self._extra_ca)
         if insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -160,14 +163,21 @@ class Http:
         return urllib3.ProxyManager(plain, maxsize=size, ssl_context=context, timeout=timeout, proxy_headers=auth)
 
 
-def tls_context() -> ssl.SSLContext:
-    """Certificates: ``SSL_CERT_FILE``/``SSL_CERT_DIR``, else OpenSSL's default, else the distribution's bundle."""
+def tls_context(extra_ca: Path | None = None) -> ssl.SSLContext:
+    """Certificates: ``SSL_CERT_FILE``/``SSL_CERT_DIR``, else OpenSSL's default, else the distribution's bundle.
+
+    ``PX_EXTRA_CA_CERTS`` and ``extra_ca`` name files with more of them, for private registries and for
+    networks that look into TLS.
+    """
     context = ssl.create_default_context()
     if not os.environ.get("SSL_CERT_FILE") and not context.cert_store_stats()["x509_ca"]:
         for bundle in _BUNDLES:
             if os.path.exists(bundle):
                 context.load_verify_locations(bundle)
                 break
+    for more in (os.environ.get("PX_EXTRA_CA_CERTS"), extra_ca):
+        if more:
+            context.load_verify_locations(more)
     return context
 
 
