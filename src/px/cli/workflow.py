@@ -15,6 +15,7 @@ from px.project.discovery import Project, discover
 from px.project.situation import Situation, inspect, remember
 from px.project.state import State, Target
 from px.project.transaction import restoring
+from px.store.locks import locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -115,7 +116,8 @@ def change(context: Context, command: str, action: Callable[[Project], None]) ->
 
 @contextmanager
 def exclusive(context: Context, root: Path) -> Iterator[None]:
-    """One px at a time may lock or build a project."""
+    """One px at a time may lock or build a project, and garbage is not collected meanwhile."""
     name = hashlib.sha256(os.fsencode(root)).hexdigest()[:40]
-    with context.store.lock(f"project-{name}", "this project's env"):
+    collecting = context.home.locks / "gc"
+    with context.store.lock(f"project-{name}", "this project's env"), locked(collecting, shared=True):
         yield

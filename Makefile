@@ -1,0 +1,51 @@
+# Everything a newcomer needs: Python 3.11 or newer, pip, git and make. `make demo` and `make test` install the rest
+# into .venv and .make; system packages only where a test truly needs them, and they say so.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := .make/installed
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
+
+.PHONY: help demo test test-all bench lint format docs clean
+
+help:
+	@echo "make demo      run the main job for real and show the result"
+	@echo "make test      lint, types and all ordinary tests (what CI runs)"
+	@echo "make test-all  the long tests too"
+	@echo "make bench     side-by-side benchmarks, as ratios"
+	@echo "make lint      ruff and mypy only"
+	@echo "make docs      write the reference pages that are made from data"
+
+# venv without ensurepip, because Debian ships that in a package of its own; the system's pip installs into it.
+$(STAMP): pyproject.toml
+	@mkdir -p .make
+	test -x $(BIN)/python || $(PYTHON) -m venv --without-pip $(VENV)
+	$(PYTHON) -m pip --python $(BIN)/python install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(PYTEST) -m "not slow" tests
+
+test-all: lint
+	$(PYTEST) tests
+
+bench: $(STAMP)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m bench
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix --quiet .
+	$(BIN)/ruff format .
+
+docs: $(STAMP)
+	$(BIN)/python docs/generate.py
+
+clean:
+	rm -rf $(VENV) .make build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,96 @@
+"""``px completions``: a script that teaches your shell px's commands and flags."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+    from px.cli.context import Context
+
+SUMMARY = "Print a completion script for your shell"
+_EPILOG = """\
+  bash:  px completions bash > ~/.local/share/bash-completion/completions/px
+  zsh:   px completions zsh > ~/.zfunc/_px       (with fpath+=~/.zfunc before compinit)
+  fish:  px completions fish > ~/.config/fish/completions/px.fish
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="your shell")
+
+
+def main(args: argparse.Namespace, context: Context) -> int:
+    text = {"bash": _bash, "zsh": _zsh, "fish": _fish}[args.shell]()
+    if context.json:
+        context.emit(f"completions for {args.shell}", {"shell": args.shell, "script": text})
+    else:
+        print(text, end="")
+    return 0
+
+
+def flags(name: str) -> list[str]:
+    """Every long flag of a command, read from its own parser."""
+    from px.cli.main import COMMANDS, make_parser
+
+    parser = make_parser(name)
+    importlib.import_module(f"px.cli.commands.{COMMANDS[name].module}").configure(parser)
+    return sorted(o for action in parser._actions for o in action.option_strings if o.startswith("--"))
+
+
+_BASH = """\
+# px completion for bash
+_px() {{
+  local cur="${{COMP_WORDS[COMP_CWORD]}}" command="${{COMP_WORDS[1]}}" words=""
+  case "$command" in {groups}) [ "$COMP_CWORD" -gt 2 ] && command="$command ${{COMP_WORDS[2]}}" ;; esac
+  [ "$COMP_CWORD" -eq 1 ] && command=""
+  case "$command" in
+{cases}
+  esac
+  if [[ "$cur" != -* && "$command" == *[a-z]* && ! "$command" =~ ^({groups})$ ]]; then
+    COMPREPLY=($(compgen -f -- "$cur"))
+  else
+    COMPREPLY=($(compgen -W "$words" -- "$cur"))
+  fi
+}}
+complete -o filenames -F _px px
+"""
+
+
+def _bash() -> str:
+    from px.cli.main import COMMANDS, GROUPS
+
+    top = sorted({name.split(" ")[0] for name in COMMANDS})
+    rows = {"": [*top, "--help", "--version"]} | {name: flags(name) for name in COMMANDS}
+    for group in GROUPS:
+        rows[group] = [name.split(" ")[1] for name in COMMANDS if name.startswith(group + " ")]
+    cases = "\n".join(f'    "{name}") words="{" ".join(words)}" ;;' for name, words in rows.items())
+    return _BASH.format(groups="|".join(GROUPS), cases=cases)
+
+
+def _zsh() -> str:
+    return "#compdef px\nautoload -U +X bashcompinit && bashcompinit\n" + _bash()
+
+
+def _fish() -> str:
+    from px.cli.main import COMMANDS, GROUPS
+
+    lines = ["# px completion for fish", "complete -c px -f"]
+    for name, command in COMMANDS.items():
+        head, _, tail = name.partition(" ")
+        seen = f"__fish_seen_subcommand_from {head}"
+        if tail:
+            lines.append(f"complete -c px -n '{seen}' -a {tail} -d '{_quote(command.summary)}'")
+            seen += f"; and __fish_seen_subcommand_from {tail}"
+        else:
+            lines.append(f"complete -c px -n __fish_use_subcommand -a {head} -d '{_quote(command.summary)}'")
+        lines += [f"complete -c px -n '{seen}' -l {flag[2:]}" for flag in flags(name)]
+    lines += [f"complete -c px -n __fish_use_subcommand -a {g} -d '{_quote(text)}'" for g, text in GROUPS.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _quote(text: str) -> str:
+    return text.replace("'", "\\'")

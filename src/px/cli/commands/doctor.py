@@ -1,0 +1,34 @@
+"""``px doctor``: look at this machine and say what works, what does not, and what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from px import console
+from px.machine import FAIL, OK, examine
+
+if TYPE_CHECKING:
+    import argparse
+
+    from px.cli.context import Context
+
+SUMMARY = "Check this machine and say what to do"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "Exits with 1 if something that px cannot do without is missing."
+
+
+def main(args: argparse.Namespace, context: Context) -> int:
+    checks = examine(context.home)
+    failed = [c for c in checks if c.verdict == FAIL]
+    if not context.json:
+        colours = {OK: "green", FAIL: "red"}
+        for check in checks:
+            mark = console.paint(f"{check.verdict:<5}", colours.get(check.verdict, "yellow"))
+            print(f"{mark} {check.name:<18} {check.finding}")
+            for line in check.fix:
+                print(f"{'':<25}fix: {line}")
+    message = f"{len(checks)} checks, {len(failed)} failed"
+    context.emit(message, {"checks": [vars(c) | {"fix": list(c.fix)} for c in checks], "failed": len(failed)})
+    return 1 if failed else 0

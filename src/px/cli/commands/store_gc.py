@@ -1,0 +1,50 @@
+"""``px store gc``: free the space of what nothing uses any more."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from px.store.gc import DEFAULT_GRACE, collect
+
+if TYPE_CHECKING:
+    import argparse
+
+    from px.cli.context import Context
+
+SUMMARY = "Remove what no project uses"
+_UNITS = {"": 86400, "d": 86400, "h": 3600, "m": 60, "s": 1}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "What a project's env, an image or a running process uses always stays."
+    parser.add_argument("--dry-run", action="store_true", help="only say what would go")
+    parser.add_argument(
+        "--grace",
+        type=duration,
+        default=DEFAULT_GRACE,
+        metavar="TIME",
+        help="keep what was used within TIME: 14d, 12h, 0",
+    )
+
+
+def duration(text: str) -> int:
+    import argparse
+
+    found = re.fullmatch(r"(\d+)([dhms]?)", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 14d, 12h or 0")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def main(args: argparse.Namespace, context: Context) -> int:
+    gone = collect(context.store, grace=args.grace, dry_run=args.dry_run)
+    size = sum(item.size for item in gone)
+    message = f"{'Would remove' if args.dry_run else 'Removed'} {len(gone)} items, {size / 1e6:.1f} MB"
+    if not context.json:
+        for item in gone if args.dry_run or args.verbose else ():
+            print(f"  {item.size / 1e6:9.1f} MB  {item.what}  ({item.reason})")
+        print(message)
+    items = [{"what": i.what, "path": str(i.path), "size": i.size, "reason": i.reason} for i in gone]
+    context.emit(message, {"dry_run": args.dry_run, "bytes": size, "items": items})
+    return 0

@@ -1,0 +1,83 @@
+"""Verification: every byte of every object against its oid, and repair of what does not match."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from px import console
+from px.store.files import write_atomically
+from px.store.gc import size_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from px.store.objects import Payload, Store
+
+Repair: TypeAlias = "Callable[[Store, str, Payload | None, dict[str, object]], None]"
+# Sources first: what is built from them can be repaired only from whole ones.
+_ORDER = ("source", "runtime", "pkg-build", "profile", "sandbox-base", "layer")
+
+
+@dataclass(frozen=True)
+class Damage:
+    """An object that was not what its oid says, and what became of it."""
+
+    kind: str
+    oid: str
+    problems: tuple[str, ...]
+    repaired: bool
+    note: str
+
+
+def verify(store: Store, repairs: Mapping[str, Repair], *, repair: bool) -> tuple[int, list[Damage]]:
+    """Check all objects; returns how many there are and the damaged ones."""
+    objects = sorted(store.objects(), key=lambda o: (_ORDER.index(o[0]) if o[0] in _ORDER else len(_ORDER), o))
+    total = sum(size_of(store.path(kind, oid)) for kind, oid in objects)
+    damaged: list[Damage] = []
+    with console.progress(f"Checking {len(objects)} objects", total) as bar, ThreadPoolExecutor(os.cpu_count()) as pool:
+
+        def check(item: tuple[str, str]) -> list[str]:
+            problems = store.problems(*item)
+            bar.advance(size_of(store.path(*item)))
+            return problems
+
+        for (kind, oid), problems in zip(objects, pool.map(check, objects), strict=True):
+            if problems:
+                damaged.append(Damage(kind, oid, tuple(problems), repaired=False, note="left as it is"))
+    if repair:
+        damaged = [_repair(store, repairs, d) for d in damaged]
+    rebuild_index(store)
+    return len(objects), damaged
+
+
+def _repair(store: Store, repairs: Mapping[str, Repair], damage: Damage) -> Damage:
+    kind, oid = damage.kind, damage.oid
+    meta = store.meta(kind, oid)
+    try:
+        payload = store.payload(kind, oid)
+    except Exception:  # noqa: BLE001 - a damaged payload is one of the things that we repair
+        payload = None
+    store.discard(kind, oid)
+    if kind not in repairs:
+        return Damage(kind, oid, damage.problems, repaired=False, note="removed; the next px sync makes it again")
+    try:
+        repairs[kind](store, oid, payload, meta)
+    except Exception as e:  # noqa: BLE001 - the reason is reported, the rest goes on
+        first = str(e).splitlines()[0] if str(e) else type(e).__name__
+        return Damage(kind, oid, damage.problems, repaired=False, note=f"removed; not made again: {first}")
+    whole = store.has(kind, oid) and not store.problems(kind, oid)
+    note = "made again" if whole else "removed; the next px sync makes it again"
+    return Damage(kind, oid, damage.problems, repaired=whole, note=note)
+
+
+def rebuild_index(store: Store) -> None:
+    """Write the index anew from the objects: it is only a cache of their own records."""
+    for kind, oid in store.objects():
+        key = store.meta(kind, oid).get("key")
+        if isinstance(key, str):
+            path = store.home.index / kind / key
+            if not path.is_file() or path.read_text() != oid:
+                write_atomically(path, oid.encode(), durable=False)
