@@ -72,9 +72,8 @@ def write_layout(blobs: Blobs, what: Release, directory: Path) -> None:
 
 def write_archive(blobs: Blobs, what: Release, path: Path) -> None:
     """Write the archive, complete or not at all."""
-    with building(blobs.home, path.parent):
-        with open_atomically(path) as out:
-            stream_archive(blobs, what, out)
+    with building(blobs.home, path.parent), open_atomically(path) as out:
+        stream_archive(blobs, what, out)
 
 
 def stream_archive(blobs: Blobs, what: Release, out: BinaryIO) -> None:

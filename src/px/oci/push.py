@@ -1,0 +1,168 @@
+"""A release on its way to a registry: what is there already stays, the rest goes in parallel, names come last."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from px import console
+from px.errors import PxError
+from px.http import FetchError
+from px.oci.documents import INDEX_TYPES, MANIFEST_TYPES
+from px.oci.registry import Registry, RegistryError
+from px.oci.upload import MOUNTED, send_blob
+from px.store.files import write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from px.home import Home
+    from px.oci.blobs import Blobs
+    from px.oci.layout import Release
+    from px.oci.reference import Reference
+
+AT_ONCE = 4
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """What a push did, by digest."""
+
+    names: tuple[Reference, ...]
+    digest: str
+    present: tuple[str, ...]
+    mounted: tuple[str, ...]
+    sent: tuple[str, ...]
+    sent_bytes: int
+
+
+def push(
+    blobs: Blobs,
+    what: Release,
+    names: Sequence[Reference],
+    *,
+    insecure: bool = False,
+    connect: Callable[[Reference], Registry] | None = None,
+) -> tuple[Pushed, ...]:
+    """Push under every name; one result for each repository."""
+    by_repository: dict[str, list[Reference]] = defaultdict(list)
+    for name in names:
+        if name.is_local:
+            raise PxError(
+                "PX922", reference=str(name), problem="px.local is this machine's own name for it, not a registry"
+            )
+        by_repository[name.repository].append(name)
+    make = connect or (lambda name: Registry(name, insecure=insecure))
+    return tuple(_push_repository(blobs, what, group, make(group[0])) for group in by_repository.values())
+
+
+@contextmanager
+def reported(registry: Registry, doing: str) -> Iterator[None]:
+    """Turn whatever the registry or the line to it refuses into PX903."""
+    try:
+        yield
+    except (FetchError, RegistryError) as e:
+        raise registry.failure(doing, e) from e
+
+
+def _push_repository(blobs: Blobs, what: Release, names: list[Reference], registry: Registry) -> Pushed:
+    with reported(registry, f"pushing {names[0]}"):
+        registry.connect()
+        documents = _documents(blobs, what)
+        wanted = [digest for digest in what.blob_digests() if digest not in documents]
+        done = _push_blobs(blobs, registry, wanted, names[0])
+        for digest in documents:
+            content, media_type = documents[digest]
+            if digest != what.digest:
+                registry.put_manifest(digest, content, media_type)
+        content, media_type = documents[what.digest]
+        for name in names:
+            registry.put_manifest(name.tag or what.digest, content, media_type)
+    return Pushed(tuple(names), what.digest, *done)
+
+
+def _documents(blobs: Blobs, what: Release) -> dict[str, tuple[bytes, str]]:
+    """Manifests and the index: they are put under names, after the blobs they speak of."""
+    found = [*(image.manifest for image in what.images), what.top]
+    return {
+        d.digest: (blobs.read(d.digest), d.media_type) for d in found if d.media_type in MANIFEST_TYPES + INDEX_TYPES
+    }
+
+
+def _push_blobs(
+    blobs: Blobs, registry: Registry, wanted: Sequence[str], name: Reference
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], int]:
+    known = Known(blobs.home, registry.host)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        there = dict(zip(wanted, pool.map(registry.has_blob, wanted), strict=True))
+        missing = [digest for digest in wanted if not there[digest]]
+        sizes = {digest: blobs.path(digest).stat().st_size for digest in missing}
+        how = _send_all(pool, blobs, registry, missing, known, f"Pushing {name.repository}", sum(sizes.values()))
+    known.remember(wanted, registry.path)
+    sent = tuple(digest for digest in missing if how[digest] != MOUNTED)
+    return (
+        tuple(digest for digest in wanted if there[digest]),
+        tuple(digest for digest in missing if how[digest] == MOUNTED),
+        sent,
+        sum(sizes[digest] for digest in sent),
+    )
+
+
+def _send_all(
+    pool: ThreadPoolExecutor,
+    blobs: Blobs,
+    registry: Registry,
+    missing: Sequence[str],
+    known: Known,
+    label: str,
+    total: int,
+) -> dict[str, str]:
+    if not missing:
+        return {}
+    with console.progress(label, total) as bar:
+
+        def send(digest: str) -> str:
+            source = known.repository(digest, besides=registry.path)
+            return send_blob(registry, digest, blobs.path(digest), mount_from=source, on_bytes=bar.advance)
+
+        # The largest first: the end is not spent waiting for one that began late.
+        order = sorted(missing, key=lambda digest: -blobs.path(digest).stat().st_size)
+        futures = {digest: pool.submit(send, digest) for digest in order}
+        try:
+            return {digest: future.result() for digest, future in futures.items()}
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+class Known:
+    """Which repository of a registry got which blob from here before: where it may be mounted from.
+
+    A memory that may be wrong or lost: the registry has the last word.
+    """
+
+    def __init__(self, home: Home, host: str):
+        self._path: Path = home.cache / "registries" / hashlib.sha256(host.encode()).hexdigest()
+        try:
+            self._found: dict[str, str] = json.loads(self._path.read_bytes())
+        except (OSError, ValueError):
+            self._found = {}
+
+    def repository(self, digest: str, *, besides: str) -> str | None:
+        found = self._found.get(digest)
+        return found if found != besides else None
+
+    def remember(self, digests: Sequence[str], repository: str) -> None:
+        fresh = {digest: repository for digest in digests if digest not in self._found}
+        if fresh:
+            self._found |= fresh
+            try:
+                write_atomically(self._path, json.dumps(self._found, sort_keys=True).encode(), durable=False)
+            except OSError as e:
+                console.debug(f"{self._path} cannot be written: {e}")

@@ -1,0 +1,278 @@
+"""A conversation with one OCI registry: requests with authorisation and retries, errors that say what to check."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urljoin, urlsplit
+
+import urllib3
+
+from px import console
+from px.errors import PxError
+from px.http import FetchError, Http
+from px.oci.auth import Authenticator, Credentials, find_credentials
+from px.oci.documents import INDEX_TYPES, MANIFEST_TYPES, check_digest, digest_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from urllib3.response import BaseHTTPResponse
+
+    from px.oci.reference import Reference
+
+T = TypeVar("T")
+
+ATTEMPTS = 5
+_PASSING = (408, 429, 500, 502, 503, 504)
+_LONGEST_WAIT = 20.0
+_REDIRECTS = urllib3.Retry(total=None, connect=0, read=0, redirect=5, status=0, other=0)
+# Beside docker's own: where podman, skopeo and containerd look too.
+_CERTIFICATES = ("/etc/docker/certs.d", "/etc/containers/certs.d")
+
+
+class RegistryError(Exception):
+    """An answer that is not the one we need; ``reason`` is fit to be shown."""
+
+    def __init__(self, reason: str, status: int, *, retry_after: float = 0.0):
+        super().__init__(reason)
+        self.reason, self.status, self.retry_after = reason, status, retry_after
+
+
+class Registry:
+    """One repository of one registry."""
+
+    def __init__(
+        self,
+        reference: Reference,
+        *,
+        insecure: bool = False,
+        http: Http | None = None,
+        credentials: Credentials | None = None,
+        patience: float = 1.0,
+    ):
+        host = reference.endpoint
+        self.reference = reference
+        self.host, self.path = host, reference.path
+        self._plain = insecure or reference.is_loopback
+        name = urlsplit(f"//{host}").hostname or host
+        self._http = http or Http(
+            insecure_hosts=frozenset({name} if insecure else ()), extra_ca=_certificate(host), connections=8
+        )
+        self._auth = Authenticator(self._http, host, credentials or find_credentials(host), plain_allowed=self._plain)
+        self._base = f"https://{host}"
+        self._patience = patience
+        self._connected = False
+
+    @property
+    def scope(self) -> str:
+        return f"repository:{self.path}:pull,push"
+
+    def connect(self) -> None:
+        """Find out how to talk to the registry, before any work is done for it."""
+        if not self._connected:
+            self.attempt(self._find_scheme, attempts=3)
+            self._connected = True
+
+    def _find_scheme(self) -> None:
+        try:
+            self._ping()
+        except FetchError as e:
+            if not self._plain or e.status is not None:
+                raise
+            self._base = f"http://{self.host}"
+            try:
+                self._ping()
+            except (FetchError, RegistryError):
+                self._base = f"https://{self.host}"
+                raise e from None
+
+    def _ping(self) -> None:
+        answer = self.request("GET", f"{self._base}/v2/", scope="")
+        if answer.status not in (200, 401, 403, 404):
+            raise self.refusal(answer)
+
+    def url(self, rest: str) -> str:
+        return f"{self._base}/v2/{self.path}/{rest}"
+
+    def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | Callable[[], Iterable[bytes]] | None = None,
+        scope: str | None = None,
+        stream: bool = False,
+    ) -> BaseHTTPResponse:
+        """One request, sent a second time if the registry first wants to know who asks."""
+        scope = self.scope if scope is None else scope
+        url = self._safe(urljoin(self._base, url))
+        ours = urlsplit(url).netloc == urlsplit(self._base).netloc
+        for first in (True, False):
+            sent = {**(headers or {}), **(self._auth.header(scope) if ours else {})}
+            answer = self._http.request(
+                method,
+                url,
+                headers=sent,
+                body=body() if callable(body) else body,
+                retries=_REDIRECTS if method in ("GET", "HEAD") else False,
+                stream=stream,
+            )
+            asked = answer.headers.get("WWW-Authenticate", "")
+            if answer.status != 401 or not ours or not first or not self._auth.challenged(asked, scope, sent):
+                return answer
+            answer.drain_conn()
+        raise AssertionError  # the second turn returns
+
+    def _safe(self, url: str) -> str:
+        """Uploads continue where the registry says, but never from https down to http."""
+        parts = urlsplit(url)
+        if parts.scheme == "http" and self._base.startswith("https:"):
+            if parts.netloc.split(":")[0] != self.host.split(":")[0]:
+                raise FetchError(f"{self.host} sends us to an unencrypted address at {parts.netloc}")
+            # Registries behind a TLS proxy often do not know that they are.
+            return parts._replace(scheme="https", netloc=self.host).geturl()
+        return url
+
+    def attempt(self, action: Callable[[], T], *, attempts: int = ATTEMPTS) -> T:
+        """Do something that may be repeated, with growing pauses, until it works or cannot."""
+        for n in range(attempts):
+            try:
+                return action()
+            except (FetchError, RegistryError) as e:
+                if n + 1 == attempts or not passing(e):
+                    raise
+                self.pause(n, e)
+        raise AssertionError  # the loop returns or raises
+
+    def pause(self, n: int, error: FetchError | RegistryError) -> None:
+        asked = error.retry_after if isinstance(error, RegistryError) else 0.0
+        seconds = min(_LONGEST_WAIT, max(asked, 0.4 * 2**n * (1 + random.random() / 2))) * self._patience  # noqa: S311
+        console.debug(f"{self.host}: {error.reason}; trying again in {seconds:.1f} s")
+        time.sleep(seconds)
+
+    def has_blob(self, digest: str) -> bool:
+        def head() -> bool:
+            answer = self.request("HEAD", self.url(f"blobs/{check_digest(digest)}"))
+            if answer.status in (200, 404):
+                return answer.status == 200
+            raise self.refusal(answer)
+
+        return self.attempt(head)
+
+    def blob(self, digest: str) -> Iterator[bytes]:
+        """The bytes of a blob; whoever reads them checks the digest."""
+        answer = self.request("GET", self.url(f"blobs/{check_digest(digest)}"), stream=True)
+        if answer.status != 200:
+            raise self.refusal(answer)
+        try:
+            yield from answer.stream(1 << 18, decode_content=False)
+        except urllib3.exceptions.HTTPError as e:
+            raise FetchError(f"the connection broke: {e}") from e
+        finally:
+            answer.release_conn()
+
+    def manifest(self, name: str) -> tuple[bytes, str] | None:
+        """(content, media type) of a tag or digest, or None if the registry has no such thing."""
+
+        def get() -> tuple[bytes, str] | None:
+            accept = ", ".join((*MANIFEST_TYPES, *INDEX_TYPES))
+            answer = self.request("GET", self.url(f"manifests/{name}"), headers={"Accept": accept})
+            if answer.status == 404:
+                return None
+            if answer.status != 200:
+                raise self.refusal(answer)
+            return answer.data, answer.headers.get("Content-Type", "").partition(";")[0].strip()
+
+        found = self.attempt(get)
+        if found is not None and name.startswith("sha256:") and digest_of(found[0]) != name:
+            raise FetchError(f"{self.host} answered with another document than {name}")
+        return found
+
+    def put_manifest(self, name: str, content: bytes, media_type: str) -> Mapping[str, str]:
+        def put() -> Mapping[str, str]:
+            answer = self.request(
+                "PUT", self.url(f"manifests/{name}"), headers={"Content-Type": media_type}, body=content
+            )
+            if answer.status not in (200, 201, 202):
+                raise self.refusal(answer)
+            return answer.headers
+
+        return self.attempt(put)
+
+    def refusal(self, answer: BaseHTTPResponse) -> RegistryError:
+        said = _said(answer)
+        reason = f"the registry answered {answer.status} {answer.reason or ''}".rstrip() + (
+            f" ({said})" if said else ""
+        )
+        return RegistryError(reason, answer.status, retry_after=_retry_after(answer))
+
+    def failure(self, doing: str, error: FetchError | RegistryError) -> PxError:
+        """The error for the user: what went wrong, and what to check for this kind of trouble."""
+        return PxError(
+            "PX903",
+            problem=f"{doing} failed: {console.redact(error.reason)}",
+            why=self._why(error),
+            fix=self._fixes(error),
+        )
+
+    def _why(self, error: FetchError | RegistryError) -> list[str]:
+        found = self._auth.credentials
+        if error.status in (401, 403):
+            who = f"the credentials from {found.source}" if found else "no credentials (none were found)"
+            return [f"px talked to {self.host} with {who}."]
+        return ["The image is complete on this machine; only what the registry lacks will be sent next time."]
+
+    def _fixes(self, error: FetchError | RegistryError) -> list[str]:
+        if error.status == 401:
+            return [
+                f"Log in: docker login {self.reference.host}",
+                "Or set PX_REGISTRY_USERNAME and PX_REGISTRY_PASSWORD.",
+            ]
+        if error.status == 403:
+            return [f"Ask for the right to push to {self.path}, or log in as somebody who has it."]
+        if error.status == 404:
+            return [f"Check the name {self.path!r}: some registries want a repository to be created first."]
+        if error.status is not None:
+            return [f"Look at the logs and the disk of the registry {self.host}, then run the command again."]
+        if "certificate" in error.reason.lower():
+            return ["Name the CA that signed its certificate: export PX_EXTRA_CA_CERTS=FILE"]
+        return [f"Check that the registry is up and reachable from here: curl -i {self._base}/v2/"]
+
+
+def passing(error: FetchError | RegistryError) -> bool:
+    """Whether the same request may work a moment later."""
+    if error.status is not None:
+        return error.status in _PASSING
+    return "certificate" not in error.reason.lower() and "not an https address" not in error.reason
+
+
+def _said(answer: BaseHTTPResponse) -> str:
+    """The first of the errors in the registry's answer, shortened."""
+    try:
+        error = json.loads(answer.data)["errors"][0]
+        detail = error.get("detail")
+        parts = [error.get("code"), error.get("message"), json.dumps(detail, sort_keys=True) if detail else None]
+        return console.redact(": ".join(str(part) for part in parts if part))[:300]
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, urllib3.exceptions.HTTPError):
+        return ""
+
+
+def _retry_after(answer: BaseHTTPResponse) -> float:
+    try:
+        return float(answer.headers.get("Retry-After", "0"))
+    except ValueError:
+        return 0.0
+
+
+def _certificate(host: str) -> Path | None:
+    """The CA that docker and podman were given for this registry (``certs.d/HOST/ca.crt``)."""
+    for folder in _CERTIFICATES:
+        path = Path(folder) / host / "ca.crt"
+        if path.is_file():
+            return path
+    return None

@@ -1,0 +1,169 @@
+"""One blob on its way to a registry: found there, mounted from another repository, or sent, resumed if need be.
+
+The first try sends the blob as one stream, which every registry takes.  If the connection breaks, the
+registry is asked how much it has, and the rest follows in chunks, so that a bad line makes progress.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urljoin
+
+from px import console
+from px.http import FetchError
+from px.oci.registry import ATTEMPTS, Registry, RegistryError, passing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from urllib3.response import BaseHTTPResponse
+
+CHUNK = 8 << 20
+_PIECE = 1 << 18
+SENT, MOUNTED = "sent", "mounted"
+
+
+@dataclass
+class Upload:
+    """An upload that has begun: where it continues, and how much the registry has."""
+
+    url: str
+    offset: int = 0
+
+
+def send_blob(
+    registry: Registry,
+    digest: str,
+    path: Path,
+    *,
+    mount_from: str | None = None,
+    on_bytes: Callable[[int], None] = lambda _: None,
+    chunk: int = CHUNK,
+) -> str:
+    """Bring a blob that the registry lacks into the repository; says whether it was sent or mounted."""
+    upload = registry.attempt(lambda: _begin(registry, digest, mount_from))
+    if upload is None:
+        on_bytes(path.stat().st_size)
+        return MOUNTED
+    failures, furthest, whole = 0, 0, True
+    while True:
+        try:
+            _send(registry, upload, digest, path, None if whole else chunk, on_bytes)
+            return SENT
+        except (FetchError, RegistryError) as e:
+            if _too_large(e) and (whole or chunk > _PIECE):
+                chunk = chunk if whole else chunk // 2
+            elif not passing(e) and not _lost(e):
+                raise
+            failures = 0 if upload.offset > furthest else failures + 1
+            furthest, whole = max(furthest, upload.offset), False
+            if failures >= ATTEMPTS:
+                raise
+            registry.pause(failures, e)
+            upload = _continue(registry, upload, digest, on_bytes)
+
+
+def _begin(registry: Registry, digest: str, mount_from: str | None) -> Upload | None:
+    """Start an upload; None if the registry could take the blob from a repository that has it."""
+    mount = f"?mount={digest}&from={mount_from}" if mount_from else ""
+    scope = f"{registry.scope} repository:{mount_from}:pull" if mount_from else None
+    answer = registry.request("POST", registry.url("blobs/uploads/") + mount, body=b"", scope=scope)
+    if answer.status == 201 and mount_from:
+        return None
+    if answer.status in (401, 403, 404, 405) and mount_from:
+        return _begin(registry, digest, None)  # it does not let us mount: that is its right
+    if answer.status != 202:
+        raise registry.refusal(answer)
+    return Upload(_location(registry, answer))
+
+
+def _send(
+    registry: Registry,
+    upload: Upload,
+    digest: str,
+    path: Path,
+    chunk: int | None,
+    on_bytes: Callable[[int], None],
+) -> None:
+    size = path.stat().st_size
+    while upload.offset < size:
+        length = min(chunk or size, size - upload.offset)
+        _patch(registry, upload, path, length, on_bytes, ranged=chunk is not None)
+    joined = "&" if "?" in upload.url else "?"
+    answer = registry.request("PUT", f"{upload.url}{joined}digest={digest}", headers={"Content-Length": "0"}, body=b"")
+    if answer.status != 201:
+        raise registry.refusal(answer)
+
+
+def _patch(
+    registry: Registry, upload: Upload, path: Path, length: int, on_bytes: Callable[[int], None], *, ranged: bool
+) -> None:
+    start = upload.offset
+    headers = {"Content-Type": "application/octet-stream", "Content-Length": str(length)}
+    if ranged:
+        headers["Content-Range"] = f"{start}-{start + length - 1}"
+    counted = [0]
+
+    def count(amount: int) -> None:
+        counted[0] += amount
+        on_bytes(amount)
+
+    def body() -> Iterator[bytes]:
+        count(-counted[0])  # sent again from the start, after the registry asked who we are
+        return _pieces(path, start, length, count)
+
+    try:
+        answer = registry.request("PATCH", upload.url, headers=headers, body=body)
+        if answer.status not in (202, 204):
+            raise registry.refusal(answer)
+    except (FetchError, RegistryError):
+        count(-counted[0])
+        raise
+    upload.url = _location(registry, answer) or upload.url
+    upload.offset = start + length
+
+
+def _continue(registry: Registry, upload: Upload, digest: str, on_bytes: Callable[[int], None]) -> Upload:
+    """Ask what arrived; an upload that the registry has forgotten starts again."""
+
+    def ask() -> Upload:
+        answer = registry.request("GET", upload.url)
+        if answer.status != 204:
+            console.debug(f"{registry.host}: upload of {digest[7:19]} starts again")
+            fresh = _begin(registry, digest, None)
+            return fresh or Upload(upload.url)
+        found = re.match(r"(?:bytes=)?0-(\d+)", answer.headers.get("Range", ""))
+        # "0-0" is how registries spell both nothing and one byte: take it as nothing.
+        arrived = int(found[1]) + 1 if found and int(found[1]) else 0
+        return Upload(_location(registry, answer) or upload.url, arrived)
+
+    found = registry.attempt(ask)
+    on_bytes(found.offset - upload.offset)
+    console.debug(f"{registry.host}: {digest[7:19]} continues at byte {found.offset}")
+    return found
+
+
+def _location(registry: Registry, answer: BaseHTTPResponse) -> str:
+    where = answer.headers.get("Location", "")
+    return urljoin(registry.url("blobs/uploads/"), where) if where else ""
+
+
+def _pieces(path: Path, start: int, length: int, count: Callable[[int], None]) -> Iterator[bytes]:
+    with path.open("rb") as f:
+        f.seek(start)
+        while length and (piece := f.read(min(_PIECE, length))):
+            yield piece
+            length -= len(piece)
+            count(len(piece))
+
+
+def _too_large(error: FetchError | RegistryError) -> bool:
+    return error.status == 413
+
+
+def _lost(error: FetchError | RegistryError) -> bool:
+    """The registry forgot the upload, or has another idea of how far it got: both can be asked about."""
+    return error.status in (404, 416)
