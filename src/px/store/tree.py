@@ -92,7 +92,7 @@ class TreeWriter:
         os.mkdir(self._claim(path), 0o755)
         self._entries[path] = ["d", path, mode]
 
-    def file(self, path: str, content: bytes | Iterable[bytes], mode: int = 0o644) -> str:
+    def file(self, path: str, content: bytes | Iterable[bytes | memoryview], mode: int = 0o644) -> str:
         """Write one file and return its sha256."""
         name = self._claim(path)
         digest, size = hashlib.sha256(), 0

@@ -1,0 +1,90 @@
+"""From pinned packages to a tree: download, unpack, fix up; the same tree on every machine."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from px import console
+from px.debian.download import ensure_packages
+from px.debian.fixups import BASE, LAYER
+from px.debian.image import Below, Image
+from px.debian.unpack import MERGED, BadPackageError, Unpacked, unpack_all
+from px.errors import PxError
+from px.store.sources import discard_source
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from px.debian.lock import BaseLock, PinnedPackage
+    from px.store.canonical import Value
+    from px.store.objects import Store
+    from px.store.tree import TreeWriter
+
+
+@cache
+def recipe() -> str:
+    """A digest of the code that makes trees: when it changes, so may what the same packages give."""
+    here = Path(__file__).parent
+    digest = hashlib.sha256()
+    makers = [here / f"{name}.py" for name in ("archive", "build", "elf", "image", "unpack")]
+    for path in sorted([*makers, *here.glob("fixups/*.py")]):
+        digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def build_base(
+    store: Store, lock: BaseLock, packages: Sequence[PinnedPackage], writer: TreeWriter, *, offline: bool
+) -> list[Value]:
+    """Write a base's tree and return its spec."""
+    image = Image(writer)
+    for name in MERGED[lock.architecture]:
+        image.directory(f"usr/{name}")
+        image.link(name, f"usr/{name}")
+    unpacked = _unpack(store, lock, packages, image, offline=offline)
+    for fix_up in BASE:
+        fix_up(image, unpacked)
+    return writer.finish()
+
+
+def build_layer(
+    store: Store,
+    lock: BaseLock,
+    packages: Sequence[PinnedPackage],
+    writer: TreeWriter,
+    below: Sequence[Below],
+    *,
+    offline: bool,
+) -> list[Value]:
+    """Write what ``packages`` add to the layers below and return its spec."""
+    image = Image(writer, below)
+    unpacked = _unpack(store, lock, packages, image, offline=offline)
+    for fix_up in LAYER:
+        fix_up(image, unpacked)
+    return writer.finish()
+
+
+def _unpack(
+    store: Store, lock: BaseLock, packages: Sequence[PinnedPackage], image: Image, *, offline: bool
+) -> list[Unpacked]:
+    paths = ensure_packages(store, lock, packages, offline=offline)
+    try:
+        with console.progress(f"Unpacking {len(packages)} Debian packages", sum(p.size for p in packages)) as bar:
+            return unpack_all(image, packages, lambda p: paths[p.name], lambda p: bar.advance(p.size))
+    except BadPackageError as e:
+        if e.damaged:
+            discard_source(store, e.package.sha256)
+        raise _build_error(lock, e) from e
+
+
+def _build_error(lock: BaseLock, error: BadPackageError) -> PxError:
+    problem = f"the package {error.package.label} of {lock.name} cannot be used: {error.problem}"
+    if error.damaged:
+        why = ["The disk or another program changed the file after it was downloaded; px removed it from the store."]
+        fix = ["Run the command again: px downloads the package anew."]
+    else:
+        why = ["px refuses packages that would write outside of their own tree or overwrite each other's files."]
+        fix = ["Report it with the name of the package: the base's lock must not pin it."]
+    return PxError("PX903", problem=problem, why=why, fix=fix)

@@ -1,0 +1,102 @@
+"""Getting pinned packages into the store: in parallel, each checked against its pin as it arrives."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from px import console
+from px.debian.mirror import mirrors
+from px.errors import PxError
+from px.store.sources import ensure_source, find_source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from px.debian.lock import BaseLock, PinnedPackage
+    from px.debian.mirror import Mirror
+    from px.http import FetchError, Http
+    from px.store.objects import Store
+
+CONNECTIONS = 8
+
+
+def ensure_packages(
+    store: Store, lock: BaseLock, packages: Sequence[PinnedPackage], *, offline: bool = False
+) -> dict[str, Path]:
+    """Where each package's .deb lies in the store, by name; what is not there is downloaded."""
+    found = {p.name: find_source(store, p.sha256) for p in packages}
+    missing = [p for p in packages if found[p.name] is None]
+    if missing:
+        if offline:
+            raise _offline_error(lock, missing)
+        fetched = _download(store, lock, missing)
+        found |= dict(zip((p.name for p in missing), fetched, strict=True))
+    return {name: path for name, path in found.items() if path is not None}
+
+
+def _download(store: Store, lock: BaseLock, packages: Sequence[PinnedPackage]) -> list[Path]:
+    from px.http import Http
+
+    http, sources = Http(connections=CONNECTIONS), mirrors(lock.date)
+    console.detail(f"{lock.name}: {len(packages)} packages from {sources[0].origin}")
+    label = f"Downloading {len(packages)} Debian packages"
+    with console.progress(label, sum(p.size for p in packages)) as bar, ThreadPoolExecutor(CONNECTIONS) as pool:
+
+        def fetch(package: PinnedPackage) -> Path:
+            return _fetch(store, http, sources, lock, package, bar.advance)
+
+        try:
+            return list(pool.map(fetch, packages))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _fetch(
+    store: Store,
+    http: Http,
+    sources: Sequence[Mirror],
+    lock: BaseLock,
+    package: PinnedPackage,
+    on_bytes: Callable[[int], None],
+) -> Path:
+    from px.http import FetchError
+
+    failures: list[tuple[Mirror, FetchError]] = []
+    for mirror in sources:
+        try:
+            url = mirror.url(package.suite, package.path)
+            return ensure_source(store, http, url, package.sha256, package.size, on_bytes)
+        except FetchError as e:
+            console.detail(f"{package.label}: {mirror.origin}: {e.reason}")
+            failures.append((mirror, e))
+    raise _download_error(lock, package, failures)
+
+
+def _download_error(lock: BaseLock, package: PinnedPackage, failures: Sequence[tuple[Mirror, FetchError]]) -> PxError:
+    why = [
+        f"{console.redact(mirror.archive(package.suite))}/{package.path}: {e.reason} ({mirror.origin})"
+        for mirror, e in failures
+    ]
+    fix = []
+    if any(e.actual_sha256 for _, e in failures):
+        why.append("The file is not the one that the base's lock pins, so it was thrown away.")
+    if any(e.status == 404 for _, e in failures):
+        why.append("A mirror drops a version soon after a newer one is published; the snapshot archive keeps all.")
+        fix.append("Use px's newest release, whose locks name current versions.")
+    fix.append("Check the network and the proxy, or name another mirror: export PX_DEBIAN_MIRROR=URL")
+    fix.append("Run the command again; what was downloaded is kept.")
+    return PxError("PX900", base=lock.name, problem=f"{package.label} could not be downloaded", why=why, fix=fix)
+
+
+def _offline_error(lock: BaseLock, missing: Sequence[PinnedPackage]) -> PxError:
+    names = ", ".join(p.label for p in missing[:3]) + (" …" if len(missing) > 3 else "")
+    return PxError(
+        "PX900",
+        base=lock.name,
+        problem=f"{len(missing)} of its packages are not in the store, and px is offline",
+        why=[f"Missing: {names}"],
+        fix=["Run the command once without --offline; what it downloads is kept."],
+    )

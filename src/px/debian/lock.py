@@ -1,0 +1,114 @@
+"""Base locks: which packages a base, its capabilities and its builder consist of, pinned to the byte.
+
+A lock is one JSON file per base and architecture, one package a line, so that a diff of two locks reads
+well.  Closures name packages only; what a name means stands once, in ``packages``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, order=True)
+class PinnedPackage:
+    """One .deb: what it is called, where an archive has it, and what its bytes hash to."""
+
+    name: str
+    version: str
+    architecture: str
+    path: str
+    size: int
+    sha256: str
+    suite: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} {self.version}"
+
+
+@dataclass(frozen=True)
+class Closure:
+    """The packages beyond the base that a capability needs: to run, and more to build against it."""
+
+    runtime: tuple[str, ...] = ()
+    build: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class BaseLock:
+    """Everything pinned about one base on one architecture."""
+
+    name: str
+    architecture: str
+    variant: str
+    px_base_version: int
+    codename: str
+    date: str
+    """When the archive looked like this: the snapshot archive's time stamp."""
+    packages: Mapping[str, PinnedPackage] = field(repr=False)
+    base: tuple[str, ...] = field(repr=False)
+    compiler: tuple[str, ...] = field(repr=False)
+    capabilities: Mapping[str, Closure] = field(repr=False)
+
+    def pinned(self, names: Iterable[str]) -> tuple[PinnedPackage, ...]:
+        """The pins of these packages, sorted by name."""
+        return tuple(self.packages[name] for name in sorted(set(names)))
+
+
+def encode(lock: BaseLock) -> bytes:
+    """The file of a lock: the same bytes for the same lock."""
+    head = {
+        "format": FORMAT,
+        "name": lock.name,
+        "architecture": lock.architecture,
+        "variant": lock.variant,
+        "px_base_version": lock.px_base_version,
+        "codename": lock.codename,
+        "date": lock.date,
+    }
+    lines = [f"{json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
+    rows = [
+        f"  {json.dumps(p.name)}: {json.dumps([p.version, p.architecture, p.path, p.size, p.sha256, p.suite])}"
+        for p in lock.pinned(lock.packages)
+    ]
+    closures = [
+        f"  {json.dumps(name)}: {json.dumps({'runtime': list(c.runtime), 'build': list(c.build)})}"
+        for name, c in sorted(lock.capabilities.items())
+    ]
+    lines += [f'"base": {json.dumps(list(lock.base))},', f'"compiler": {json.dumps(list(lock.compiler))},']
+    lines += ['"capabilities": {', ",\n".join(closures), "},", '"packages": {', ",\n".join(rows), "}"]
+    return ("{\n" + "\n".join(lines) + "\n}\n").encode()
+
+
+def decode(text: bytes) -> BaseLock:
+    raw = json.loads(text)
+    if raw["format"] != FORMAT:
+        raise ValueError(f"lock format {raw['format']}, not {FORMAT}")
+    return BaseLock(
+        name=raw["name"],
+        architecture=raw["architecture"],
+        variant=raw["variant"],
+        px_base_version=raw["px_base_version"],
+        codename=raw["codename"],
+        date=raw["date"],
+        packages={name: PinnedPackage(name, *row) for name, row in raw["packages"].items()},
+        base=tuple(raw["base"]),
+        compiler=tuple(raw["compiler"]),
+        capabilities={name: Closure(tuple(c["runtime"]), tuple(c["build"])) for name, c in raw["capabilities"].items()},
+    )
+
+
+def file_name(name: str, architecture: str) -> str:
+    return f"{name}-{architecture}.json"
+
+
+def read(directory: Path, name: str, architecture: str) -> BaseLock:
+    return decode((directory / file_name(name, architecture)).read_bytes())

@@ -1,0 +1,118 @@
+"""Which archive to download from: the environment's, the host's own, or the snapshot of the pinned date.
+
+An archive is where ``pool/`` lies; Debian has two, the main one and the one for security updates.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from px.debian.deb822 import parse_stanza, stanzas
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+APT = Path("/etc/apt")
+MIRROR, SECURITY_MIRROR = "PX_DEBIAN_MIRROR", "PX_DEBIAN_SECURITY_MIRROR"
+# The only archive that keeps every version for ever, so the only one that a pinned date can name.
+SNAPSHOT = "https://archive.invalid"
+_RELEASES = frozenset(
+    ("oldoldstable", "oldstable", "stable", "testing", "unstable", "bullseye", "bookworm", "trixie", "forky", "sid")
+)
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """The two archives of one source, and where that choice came from."""
+
+    main: str
+    security: str
+    origin: str
+
+    def archive(self, suite: str) -> str:
+        return self.security if suite.endswith("-security") else self.main
+
+    def url(self, suite: str, path: str) -> str:
+        return f"{self.archive(suite)}/{path}"
+
+
+def mirrors(date: str, *, environment: Mapping[str, str] | None = None, apt: Path = APT) -> tuple[Mirror, ...]:
+    """Where to look, in order; ``date`` is the snapshot's, as 20261114T000000Z.
+
+    A mirror that the environment names is the only one: who sets it may have no other way out.
+    """
+    environment = os.environ if environment is None else environment
+    named = from_environment(environment)
+    if named is not None:
+        return (named,)
+    configured = from_apt(apt)
+    return (configured, snapshot(date)) if configured is not None else (snapshot(date),)
+
+
+def snapshot(date: str) -> Mirror:
+    return Mirror(
+        f"{SNAPSHOT}/debian/{date}", f"{SNAPSHOT}/debian-security/{date}", f"the snapshot archive of {date[:8]}"
+    )
+
+
+def from_environment(environment: Mapping[str, str]) -> Mirror | None:
+    """``PX_DEBIAN_MIRROR`` alone covers both archives: …/debian has its neighbour …/debian-security."""
+    main = environment.get(MIRROR, "").rstrip("/")
+    if not main:
+        return None
+    beside = f"{main}-security" if main.endswith("/debian") else main
+    return Mirror(main, environment.get(SECURITY_MIRROR, "").rstrip("/") or beside, MIRROR)
+
+
+def from_apt(apt: Path = APT) -> Mirror | None:
+    """The first Debian archive that the host's apt uses, for any release: a mirror carries them all."""
+    main = security = None
+    for uri, suite in _apt_sources(apt):
+        release, _, pocket = suite.partition("-")
+        if release.partition("/")[0] not in _RELEASES or not uri.startswith(("http://", "https://")):
+            continue
+        if pocket == "security" or suite.endswith("/updates"):
+            security = security or uri.rstrip("/")
+        elif pocket in ("", "updates"):
+            main = main or uri.rstrip("/")
+    if main is None:
+        return None
+    beside = f"{main}-security" if main.endswith("/debian") else main
+    return Mirror(main, security or beside, f"the apt configuration in {apt}")
+
+
+def _apt_sources(apt: Path) -> Iterator[tuple[str, str]]:
+    files = [apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))]
+    for path in files:
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        if path.suffix == ".sources":
+            yield from _deb822_sources(text)
+        elif path.suffix == ".list":
+            yield from _one_line_sources(text)
+
+
+def _deb822_sources(text: str) -> Iterator[tuple[str, str]]:
+    without_comments = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    for stanza in stanzas(without_comments):
+        fields = {name.lower(): value.split() for name, value in parse_stanza(stanza).items()}
+        enabled = fields.get("enabled", ["yes"])[0].lower() not in ("no", "false")
+        if enabled and "deb" in fields.get("types", []) and "main" in fields.get("components", []):
+            yield from ((uri, suite) for uri in fields.get("uris", []) for suite in fields.get("suites", []))
+
+
+def _one_line_sources(text: str) -> Iterator[tuple[str, str]]:
+    for line in text.splitlines():
+        words = line.partition("#")[0].split()
+        if not words or words[0] != "deb":
+            continue
+        if len(words) > 1 and words[1].startswith("["):
+            end = next((i for i, word in enumerate(words) if word.endswith("]")), len(words))
+            words = [words[0], *words[end + 1 :]]
+        if len(words) >= 4 and "main" in words[3:]:
+            yield words[1], words[2]

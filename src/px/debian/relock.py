@@ -1,0 +1,213 @@
+"""Making a base lock: signed indexes in, every package that a base and its capabilities need out, pinned."""
+
+from __future__ import annotations
+
+import lzma
+import tomllib
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from px import console
+from px.debian import release as releases
+from px.debian.index import Candidate, Index
+from px.debian.lock import BaseLock, Closure, PinnedPackage
+from px.debian.release import Release, UntrustedError
+from px.debian.solver import UnsolvableError, solve
+from px.errors import PxError
+from px.http import FetchError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from px.debian.mirror import Mirror
+    from px.http import Http
+
+DATA = Path(__file__).parent.parent / "data"
+SEEDS = DATA / "base-packages.toml"
+CAPABILITIES = DATA / "capabilities.toml"
+KEYRING = DATA / "bases" / "debian-archive-keyring.gpg"
+POCKETS = ("", "-updates", "-security")
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """What a base starts from, as base-packages.toml says."""
+
+    name: str
+    codename: str
+    variant: str
+    px_base_version: int
+    architectures: tuple[str, ...]
+    base: tuple[str, ...]
+    compiler: tuple[str, ...]
+    drop: frozenset[str]
+
+
+def load_seeds(path: Path = SEEDS) -> dict[str, Seeds]:
+    with path.open("rb") as f:
+        raw = tomllib.load(f)
+    return {
+        name: Seeds(
+            name,
+            row["codename"],
+            row["variant"],
+            row["px_base_version"],
+            tuple(row["architectures"]),
+            (*row["python"], *row["utilities"]),
+            tuple(row["compiler"]),
+            frozenset(row["drop"]),
+        )
+        for name, row in raw.items()
+    }
+
+
+def load_capability_seeds(base: str, path: Path = CAPABILITIES) -> dict[str, Closure]:
+    """Each capability's own packages on this base; what they need in turn is the solver's work."""
+    with path.open("rb") as f:
+        raw: dict[str, dict[str, Any]] = tomllib.load(f)
+    return {
+        name: Closure(tuple(row[base].get("runtime", ())), tuple(row[base].get("build", ())))
+        for name, row in sorted(raw.items())
+        if base in row
+    }
+
+
+def relock(
+    http: Http,
+    mirror: Mirror,
+    seeds: Seeds,
+    architecture: str,
+    capabilities: Mapping[str, Closure],
+    *,
+    keyring: Path = KEYRING,
+    now: datetime | None = None,
+) -> BaseLock:
+    """Read the archive as it is now and pin everything that ``seeds`` and ``capabilities`` need."""
+    now = now or datetime.now(UTC)
+    suites = [seeds.codename + pocket for pocket in POCKETS]
+    found = [_suite(http, mirror, suite, architecture, keyring, seeds.name, now) for suite in suites]
+    index = Index([(suite, text) for suite, (_, text) in zip(suites, found, strict=True)])
+    console.detail(f"{seeds.name} {architecture}: {len(index)} packages in {', '.join(suites)}")
+    return _pin_all(index, seeds, architecture, capabilities, max(r.date for r, _ in found))
+
+
+def _suite(
+    http: Http, mirror: Mirror, suite: str, architecture: str, keyring: Path, base: str, now: datetime
+) -> tuple[Release, str]:
+    """The verified release of a suite and the text of its package index."""
+    root = f"{mirror.archive(suite)}/dists/{suite}"
+    try:
+        release = releases.parse(releases.verify(http.get(f"{root}/InRelease"), keyring))
+        release.check_is(suite, now=now)
+        path = f"main/binary-{architecture}/Packages.xz"
+        by_hash = f"main/binary-{architecture}/by-hash/SHA256/{release.entry(path)[1]}"
+        packed = release.check(path, http.get(f"{root}/{by_hash}"))
+        return release, lzma.decompress(packed).decode("utf-8")
+    except FetchError as e:
+        raise PxError(
+            "PX900",
+            base=base,
+            problem=f"the index of {suite} cannot be fetched: {e.reason}",
+            why=[f"The archive is {console.redact(mirror.archive(suite))}, from {mirror.origin}."],
+            fix=["Name a mirror that has this release: export PX_DEBIAN_MIRROR=URL"],
+        ) from e
+    except (UntrustedError, lzma.LZMAError) as e:
+        raise PxError(
+            "PX900",
+            base=base,
+            problem=f"the index of {suite} cannot be trusted: {e}",
+            why=[f"It came from {console.redact(mirror.archive(suite))} ({mirror.origin}); nothing of it was used."],
+            fix=["Try again later (a mirror may be in the middle of an update), or with another PX_DEBIAN_MIRROR."],
+        ) from e
+
+
+def _pin_all(
+    index: Index, seeds: Seeds, architecture: str, capabilities: Mapping[str, Closure], date: datetime
+) -> BaseLock:
+    try:
+        base = solve(index, seeds.base, drop=seeds.drop)
+        compiler = solve(index, seeds.compiler, drop=seeds.drop, installed=base)
+    except UnsolvableError as e:
+        raise PxError("PX900", base=seeds.name, problem=_said(e)) from e
+    closures: dict[str, Closure] = {}
+    chosen = {**base, **compiler}
+    for name, wanted in capabilities.items():
+        try:
+            runtime = solve(index, wanted.runtime, drop=seeds.drop, installed=base)
+            build = solve(index, wanted.build, drop=seeds.drop, installed={**base, **runtime, **compiler})
+        except UnsolvableError as e:
+            raise PxError("PX901", capability=name, base=seeds.name, problem=_said(e)) from e
+        closures[name] = Closure(tuple(runtime), tuple(build))
+        chosen |= runtime | build
+    return BaseLock(
+        seeds.name,
+        architecture,
+        seeds.variant,
+        seeds.px_base_version,
+        seeds.codename,
+        snapshot_date(date),
+        {name: _pin(candidate) for name, candidate in sorted(chosen.items())},
+        tuple(base),
+        tuple(compiler),
+        closures,
+    )
+
+
+def _said(error: UnsolvableError) -> str:
+    asked = f" (needed by {' ← '.join(error.chain)})" if len(error.chain) > 1 else ""
+    return error.problem + asked
+
+
+def _pin(candidate: Candidate) -> PinnedPackage:
+    row = candidate.fields
+    return PinnedPackage(
+        candidate.name,
+        candidate.version,
+        row["Architecture"],
+        row["Filename"],
+        int(row["Size"]),
+        row["SHA256"],
+        candidate.suite,
+    )
+
+
+def snapshot_date(newest: datetime) -> str:
+    """A time at which the snapshot archive surely has what an index of ``newest`` lists.
+
+    It copies the archive every few hours and serves, for a time, the last copy before it: the midnight
+    after the next is late enough, and superseded files stay in the pool for longer than that.
+    """
+    midnight = newest.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=2)
+    return f"{midnight:%Y%m%dT%H%M%SZ}"
+
+
+def differences(old: BaseLock | None, new: BaseLock) -> list[str]:
+    """What a relock changes, a line each: added, removed and moved packages, then sets that changed."""
+    before: Mapping[str, PinnedPackage] = old.packages if old is not None else {}
+    lines = []
+    for name in sorted({*before, *new.packages}):
+        was, now = before.get(name), new.packages.get(name)
+        if was is None and now is not None:
+            lines.append(f"+ {now.label} ({now.suite})")
+        elif now is None and was is not None:
+            lines.append(f"- {was.label}")
+        elif was is not None and now is not None and was != now:
+            lines.append(f"~ {name} {was.version} -> {now.version} ({now.suite})")
+    if old is not None:
+        lines += _set_changes("base", old.base, new.base) + _set_changes("compiler", old.compiler, new.compiler)
+        for name in sorted({*old.capabilities, *new.capabilities}):
+            a, b = old.capabilities.get(name, Closure()), new.capabilities.get(name, Closure())
+            lines += _set_changes(f"{name} runtime", a.runtime, b.runtime)
+            lines += _set_changes(f"{name} build", a.build, b.build)
+    return lines
+
+
+def _set_changes(label: str, before: Collection[str], after: Collection[str]) -> list[str]:
+    changes = _signed("+", set(after) - set(before)) + _signed("-", set(before) - set(after))
+    return [f"  {label}: {' '.join(changes)}"] if changes else []
+
+
+def _signed(sign: str, names: Iterable[str]) -> list[str]:
+    return [sign + name for name in sorted(names)]

@@ -1,0 +1,187 @@
+"""Packages into a tree: which of their members an image gets, and what is refused.
+
+An image has no manual pages, translations or documentation except the copyright files; no file runs with
+another user's rights; and where two packages bring the same path, one of them must say that it replaces
+the other, as dpkg demands.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from px.debian.archive import DIRECTORY, FILE, HARDLINK, BadArchiveError, Deb, Member, members, read_deb
+from px.debian.deb822 import parse_relations, parse_stanza
+from px.store.tree import UnsafePathError, check_link, check_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import Future
+    from pathlib import Path
+
+    from px.debian.image import Image
+    from px.debian.lock import PinnedPackage
+
+# Merged /usr: every base has these four names as links, whatever its packages ship.
+MERGED = {"amd64": ("bin", "lib", "lib64", "sbin"), "arm64": ("bin", "lib", "sbin")}
+_DROPPED = re.compile(
+    r"usr/share/(?:man|locale|info|doc-base|lintian|linda|bug|reportbug|groff|menu)(?:/|$)"
+    r"|usr/share/doc/[^/]+/(?!copyright$)"
+    r"|usr/share/doc/[^/]+/copyright/."
+)
+# Where an absolute link of a package may lead: the directories that packages own.
+_OWNED = re.compile(r"/(?:usr|etc|var|run|bin|sbin|lib|lib32|lib64|opt|dev/null|proc/)")
+
+
+class BadPackageError(Exception):
+    """A package that is damaged or hostile; nothing of it may be used."""
+
+    def __init__(self, package: PinnedPackage, problem: str, *, damaged: bool = False):
+        super().__init__(f"{package.label}: {problem}")
+        self.package = package
+        self.problem = problem
+        self.damaged = damaged
+        """Whether the file differs from what was pinned: another download may mend it."""
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """What a package says about itself once its files are in the tree."""
+
+    package: PinnedPackage
+    control: bytes
+    md5sums: bytes = b""
+    postinst: bytes = b""
+
+
+def load(package: PinnedPackage, path: Path) -> Deb:
+    """Read a .deb that is still what the lock pins."""
+    content = path.read_bytes()
+    if len(content) != package.size or sha256(content).hexdigest() != package.sha256:
+        raise BadPackageError(package, "its .deb in the store is not what the lock pins", damaged=True)
+    try:
+        return read_deb(content)
+    except BadArchiveError as e:
+        raise BadPackageError(package, str(e)) from e
+
+
+def unpack_all(
+    image: Image,
+    packages: Sequence[PinnedPackage],
+    locate: Callable[[PinnedPackage], Path],
+    on_done: Callable[[PinnedPackage], None] = lambda _: None,
+) -> list[Unpacked]:
+    """Unpack packages into the image: decompressed on all cores, written in one fixed order."""
+    owners: dict[str, str] = {}
+    done = []
+    for package, deb in _decompressed(unpacking_order(packages), locate):
+        try:
+            done.append(_Unpacker(image, package, deb, owners).run())
+        except (BadArchiveError, UnsafePathError) as e:
+            raise BadPackageError(package, str(e)) from e
+        on_done(package)
+    return sorted(done, key=lambda u: u.package)
+
+
+def unpacking_order(packages: Sequence[PinnedPackage]) -> list[PinnedPackage]:
+    """base-files first, because it gives directories their modes; then large before small, to keep cores busy."""
+    return sorted(packages, key=lambda p: (p.name != "base-files", -p.size, p.name))
+
+
+def _decompressed(
+    packages: Sequence[PinnedPackage], locate: Callable[[PinnedPackage], Path]
+) -> Iterator[tuple[PinnedPackage, Deb]]:
+    workers = max(2, os.cpu_count() or 1)
+    with ThreadPoolExecutor(workers) as pool:
+        pending: deque[Future[Deb]] = deque(pool.submit(load, p, locate(p)) for p in packages)
+        try:
+            for package in packages:
+                # Taken off the queue, so that its archive is freed once it is written.
+                yield package, pending.popleft().result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _Unpacker:
+    """One package's way into the image."""
+
+    def __init__(self, image: Image, package: PinnedPackage, deb: Deb, owners: dict[str, str]):
+        self.image, self.package, self.deb, self.owners = image, package, deb, owners
+        self.fields = parse_stanza(deb.control.get("control", b"").decode("utf-8", "replace"))
+        self.replaces = {group[0].name for group in parse_relations(self.fields.get("Replaces", ""))}
+
+    def run(self) -> Unpacked:
+        if self.fields.get("Package") != self.package.name or self.fields.get("Version") != self.package.version:
+            raise BadArchiveError(f"it says that it is {self.fields.get('Package')} {self.fields.get('Version')}")
+        for member in members(self.deb.data):
+            if member.path != "." and not _DROPPED.match(member.path):
+                self._add(member)
+        control = self.deb.control
+        return Unpacked(self.package, control["control"], control.get("md5sums", b""), control.get("postinst", b""))
+
+    def _add(self, member: Member) -> None:
+        path = self.image.place(check_path(member.path))
+        if member.kind == DIRECTORY:
+            self._add_directory(path, member.mode)
+            return
+        if self._is_taken(path, member):
+            return
+        self.owners[path] = self.package.name
+        writer = self.image.writer
+        if member.kind == FILE:
+            writer.file(path, (member.content,), member.mode & 0o777)
+        elif member.kind == HARDLINK:
+            writer.hardlink(path, self.image.place(check_path(_plain(member.target))))
+        else:
+            writer.symlink(path, _checked_target(path, member.target))
+
+    def _add_directory(self, path: str, mode: int) -> None:
+        # A directory that is there already, or a link in its place, stays as it is: dpkg does the same.
+        if self.image.entry(path) is None:
+            self.image.writer.directory(path, mode & 0o1777)
+
+    def _is_taken(self, path: str, member: Member) -> bool:
+        """Whether another package's entry stays in this place; raises when neither replaces the other."""
+        found = self.image.entry(path)
+        if found is None:
+            return False
+        if found[0] == "d":
+            raise BadArchiveError(f"{path} is a directory of another package")
+        if _same(found, member):
+            return True
+        owner = self.owners.get(path)
+        if owner is None:
+            return False  # of a layer below: the archive keeps packages installable together, so this one replaces it
+        if owner == self.package.name:
+            raise BadArchiveError(f"two entries for {path}")
+        if not self.replaces:
+            raise BadArchiveError(f"{path} belongs to {owner} already")
+        if path in self.image.writer:
+            self.image.writer.remove(path)
+        return False
+
+
+def _same(found: list[str | int], member: Member) -> bool:
+    if found[0] == "l":
+        return found[2] == member.target
+    return found[0] == "f" and member.kind == FILE and found[4] == sha256(member.content).hexdigest()
+
+
+def _plain(target: str) -> str:
+    return target.removeprefix("./")
+
+
+def _checked_target(path: str, target: str) -> str:
+    if not target or "\0" in target:
+        raise BadArchiveError(f"{path} is a link to nowhere")
+    if target.startswith("/"):
+        if not _OWNED.match(target) or ".." in target.split("/"):
+            raise BadArchiveError(f"link {path} -> {target} leads to where no package has files")
+    else:
+        check_link(path, target)
+    return target

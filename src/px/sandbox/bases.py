@@ -1,0 +1,262 @@
+"""Sandbox bases and the layers of system packages on them, as objects of the store.
+
+A base is what its lock pins: ``base_os_oid`` is the hash of the whole payload, file tree included.  A layer
+holds the packages that a base lacks for some capabilities, or for building; layers only add or replace
+files, so a root file system is the trees on top of each other.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from px.debian.lock import BaseLock, PinnedPackage, file_name, read
+from px.errors import PxError
+from px.store.canonical import oid_of
+from px.store.files import write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from px.debian.image import Below
+    from px.store.canonical import Value
+    from px.store.objects import Draft, Payload, Store
+
+SHIPPED = Path(__file__).parent.parent / "data" / "bases"
+DEFAULT = "debian-12"
+DIRECTORY_VARIABLE = "PX_BASES"
+_MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+TRIPLETS = {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
+
+
+@dataclass(frozen=True)
+class Python:
+    """The interpreter that a base brings: ``/usr/bin/python3``."""
+
+    major: int
+    minor: int
+    full: str
+    """The upstream version, such as 3.11.2."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One tree of a root file system."""
+
+    oid: str
+    kind: str
+    what: str
+    """``base``, ``bytecode``, ``system``, ``compiler`` or ``build``."""
+    tree: Path = field(compare=False)
+    packages: tuple[PinnedPackage, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Base(Layer):
+    """A base that is in the store, ready to use."""
+
+    lock: BaseLock = field(repr=False)
+    python: Python
+
+    @property
+    def name(self) -> str:
+        return self.lock.name
+
+    @property
+    def architecture(self) -> str:
+        return self.lock.architecture
+
+    @property
+    def library_directories(self) -> tuple[str, ...]:
+        """Where its loader looks without being told, as paths from the root."""
+        triplet = TRIPLETS[self.architecture]
+        return (f"/usr/local/lib/{triplet}", f"/usr/lib/{triplet}", "/usr/local/lib", "/usr/lib")
+
+
+def host_architecture() -> str:
+    """The architecture of this machine, in Debian's word for it."""
+    machine = os.uname().machine
+    if machine not in _MACHINES:
+        raise PxError("PX900", base=DEFAULT, problem=f"px has no base for the architecture {machine}")
+    return _MACHINES[machine]
+
+
+def locks_directory() -> Path:
+    """Where base locks are read from: px's own data, unless ``PX_BASES`` names a directory."""
+    named = os.environ.get(DIRECTORY_VARIABLE)
+    return Path(named) if named else SHIPPED
+
+
+def known_bases() -> tuple[str, ...]:
+    """The names that ``[tool.px.sandbox].base`` can have, default first."""
+    names = {path.stem.rpartition("-")[0] for path in locks_directory().glob("*-*.json")}
+    return tuple(sorted(names, key=lambda name: (name != DEFAULT, name)))
+
+
+def load_base_lock(name: str, architecture: str) -> BaseLock:
+    """Read the lock of a base; an unknown name is an error with the nearest one that exists."""
+    directory = locks_directory()
+    if not (directory / file_name(name, architecture)).is_file():
+        raise _unknown_base(name, architecture)
+    try:
+        return read(directory, name, architecture)
+    except (ValueError, KeyError, TypeError) as e:
+        raise PxError("PX900", base=name, problem=f"its lock in {directory} cannot be read: {e}") from e
+
+
+def _unknown_base(name: str, architecture: str) -> PxError:
+    import difflib
+
+    known = known_bases()
+    if name in known:
+        return PxError("PX900", base=name, problem=f"px has no lock of it for {architecture}")
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    fix = [f'Did you mean {near[0]!r}? Set base = "{near[0]}".'] if near else []
+    return PxError(
+        "PX900", base=name, problem="px does not know it", why=[f"px has these bases: {', '.join(known)}."], fix=fix
+    )
+
+
+def ensure_base(store: Store, lock: BaseLock, *, offline: bool = False) -> Base:
+    """The base that ``lock`` pins, made if it is not in the store: no root, no scripts, no other tools."""
+    packages = lock.pinned(lock.base)
+
+    def make(draft: Draft) -> Payload:
+        from px.debian.build import build_base
+
+        tree = build_base(store, lock, packages, draft.tree(), offline=offline)
+        return {
+            "name": lock.name,
+            "variant": lock.variant,
+            "px_base_version": lock.px_base_version,
+            "os_release": _os_release(draft.path / "tree"),
+            "packages": [_package_row(p) for p in packages],
+            "fs_tree": tree,
+        }
+
+    oid = store.ensure("sandbox-base", _key(lock, packages, []), make, label=f"the base {lock.name}")
+    base = Base(oid, "sandbox-base", "base", store.tree("sandbox-base", oid), packages, lock, _python(packages))
+    _publish(store, base)
+    return base
+
+
+def ensure_system_layer(
+    store: Store, base: Base, capabilities: Iterable[str], *, offline: bool = False
+) -> Layer | None:
+    """The packages that these capabilities need at run time, or None where the base has them all."""
+    names = {n for c in sorted(set(capabilities)) for n in closure(base.lock, c)[0]}
+    return _ensure_layer(store, base, "system", names, [], offline=offline)
+
+
+def ensure_builder_layers(
+    store: Store, base: Base, capabilities: Iterable[str], *, offline: bool = False
+) -> tuple[Layer, ...]:
+    """What turns sdists into wheels, bottom layer first: the compiler set, then headers for these capabilities.
+
+    The first is the same for every project, so it is made once.
+    """
+    compiler = _ensure_layer(store, base, "compiler", set(base.lock.compiler), [], offline=offline)
+    below = [compiler] if compiler is not None else []
+    wanted = {n for c in sorted(set(capabilities)) for part in closure(base.lock, c) for n in part}
+    headers = _ensure_layer(store, base, "build", wanted - set(base.lock.compiler), below, offline=offline)
+    return tuple(layer for layer in (*below, headers) if layer is not None)
+
+
+def closure(lock: BaseLock, capability: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of a capability's runtime and build packages beyond the base."""
+    found = lock.capabilities.get(capability)
+    if found is None:
+        raise PxError("PX901", capability=capability, base=lock.name, problem="the base's lock has no packages for it")
+    return found.runtime, found.build
+
+
+def _ensure_layer(
+    store: Store, base: Base, what: str, names: set[str], on: Sequence[Layer], *, offline: bool
+) -> Layer | None:
+    packages = base.lock.pinned(names - set(base.lock.base))
+    if not packages:
+        return None
+
+    def make(draft: Draft) -> Payload:
+        from px.debian.build import build_layer
+
+        draft.refs.extend(f"{layer.kind}/{layer.oid}" for layer in (base, *on))
+        below = [_below(store, layer) for layer in (base, *on)]
+        tree = build_layer(store, base.lock, packages, draft.tree(), below, offline=offline)
+        rows: list[Value] = [_package_row(p) for p in packages]
+        payload: Payload = {"what": what, "base": base.oid, "packages": rows, "tree": tree}
+        return payload | ({"on": [layer.oid for layer in on]} if on else {})
+
+    key = _key(base.lock, packages, [what, base.oid, *(layer.oid for layer in on)])
+    oid = store.ensure("layer", key, make, label=f"the {what} layer of {base.name}")
+    return Layer(oid, "layer", what, store.tree("layer", oid), packages)
+
+
+def _below(store: Store, layer: Layer) -> Below:
+    from px.debian.image import Below
+    from px.store.objects import tree_spec
+
+    return Below(layer.tree, tree_spec(store.payload(layer.kind, layer.oid)))
+
+
+def _key(lock: BaseLock, packages: Sequence[PinnedPackage], more: Sequence[str]) -> str:
+    """What the tree depends on: the pins, and the code that unpacks them."""
+    from px.debian.build import recipe
+
+    inputs: dict[str, Value] = {
+        "name": lock.name,
+        "architecture": lock.architecture,
+        "variant": lock.variant,
+        "px_base_version": lock.px_base_version,
+        "packages": [p.sha256 for p in packages],
+        "more": list(more),
+        "recipe": recipe(),
+    }
+    return oid_of("tree-inputs", inputs)
+
+
+def _package_row(package: PinnedPackage) -> Value:
+    return {
+        "name": package.name,
+        "version": package.version,
+        "architecture": package.architecture,
+        "sha256": package.sha256,
+    }
+
+
+def _os_release(tree: Path) -> Value:
+    import shlex
+
+    text = (tree / "usr/lib/os-release").read_text(encoding="utf-8")
+    rows = (line.partition("=") for line in text.splitlines() if "=" in line)
+    return {name: "".join(shlex.split(value)) for name, _, value in rows}
+
+
+def _python(packages: Iterable[PinnedPackage]) -> Python:
+    full = next(
+        p.version.partition("-")[0] for p in packages if p.name.startswith("python3.") and p.name.endswith("-minimal")
+    )
+    major, minor = full.split(".")[:2]
+    return Python(int(major), int(minor), full)
+
+
+def _publish(store: Store, base: Base) -> None:
+    """``sandbox/bases/<base_os_oid>``: a manifest, and the root file system for people to look at."""
+    view = store.home.sandbox / "bases" / base.oid
+    if (view / "manifest.json").exists():
+        return
+    payload = store.payload("sandbox-base", base.oid)
+    manifest = {key: value for key, value in payload.items() if key != "fs_tree"}
+    view.mkdir(parents=True, exist_ok=True)
+    rootfs = view / "rootfs"
+    if not rootfs.is_symlink():
+        rootfs.symlink_to(os.path.relpath(base.tree, view))
+    write_json(view / "manifest.json", manifest | {"base_os_oid": base.oid}, durable=False)
+
+
+def installed(store: Store, layer: Layer) -> list[str]:
+    """``name version`` of every package in a layer, read back from the store."""
+    rows = cast("list[dict[str, str]]", store.payload(layer.kind, layer.oid)["packages"])
+    return [f"{row['name']} {row['version']}" for row in rows]
