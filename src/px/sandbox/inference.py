@@ -1,0 +1,173 @@
+"""From a locked env to the capabilities that it needs: pure, deterministic, every result with its reasons.
+
+Two sources (the third, error messages, is :mod:`px.sandbox.patterns`):
+
+* the lock: distributions that open libraries or run programs by name, and sdists that are built against
+  system libraries (``data/distributions.toml``);
+* the files: what the ELF files of each pkg-build need and neither the env nor the base has.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from px.sandbox import sonames
+from px.sandbox.capabilities import DATA, normalise
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from px.sandbox.inspection import Inspection, Need
+
+
+@dataclass(frozen=True)
+class LockedPackage:
+    """One package of the env, as far as inference cares."""
+
+    name: str
+    version: str
+    pkg_build_oid: str | None
+    from_sdist: bool
+    """The lock's artifact is an sdist, which px builds; otherwise it is a wheel, taken as it is."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a capability is needed."""
+
+    source: str
+    """``lock`` (the static map) or ``elf`` (a file's DT_NEEDED)."""
+    package: str
+    version: str
+    text: str
+    file: str | None = None
+    soname: str | None = None
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A library that an extension needs and px knows no capability for; the image check has the last word."""
+
+    package: str
+    file: str
+    soname: str
+
+
+@dataclass(frozen=True)
+class Inference:
+    """What was inferred: each capability with all its reasons, in the order of the names."""
+
+    reasons: Mapping[str, tuple[Reason, ...]]
+    unknown: tuple[Unknown, ...] = ()
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        return frozenset(self.reasons)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One distribution of the static map."""
+
+    capabilities: tuple[str, ...]
+    text: str
+    sdist_only: bool
+    library: str | None = None
+    unless: frozenset[str] = frozenset()
+
+
+@cache
+def distributions() -> Mapping[str, tuple[Row, ...]]:
+    """Distribution name -> its rows of ``distributions.toml``."""
+    import tomllib
+
+    with (DATA / "distributions.toml").open("rb") as f:
+        raw = tomllib.load(f)
+    found: dict[str, tuple[Row, ...]] = {}
+    for name, capabilities in raw["builds"].items():
+        found[name] = (Row(tuple(capabilities), "its sdist is built against it", sdist_only=True),)
+    for verb, noun in (("opens", "library"), ("runs", "program")):
+        for name, row in raw[verb].items():
+            text = f"{verb} {row[noun]} at run time"
+            unless = frozenset(row.get("unless", ()))
+            made = Row(tuple(row["capabilities"]), text, sdist_only=False, library=row.get("library"), unless=unless)
+            found[name] = (*found.get(name, ()), made)
+    return found
+
+
+def build_capabilities(name: str) -> tuple[str, ...]:
+    """The capabilities whose headers the builder sandbox needs for this distribution's sdist."""
+    return tuple(c for row in distributions().get(normalise(name), ()) if row.sdist_only for c in row.capabilities)
+
+
+def infer(
+    packages: Sequence[LockedPackage],
+    inspections: Mapping[str, Inspection],
+    base_sonames: frozenset[str],
+    base: str,
+) -> Inference:
+    """Infer the capabilities of an env on a base; ``inspections`` is keyed by pkg-build oid."""
+    ordered = sorted(packages, key=lambda p: (normalise(p.name), p.version))
+    collected: dict[str, list[Reason]] = {}
+    for package in ordered:
+        for capability, reason in _from_lock(package, {normalise(p.name) for p in ordered}, base_sonames):
+            collected.setdefault(capability, []).append(reason)
+    found = list(_outside(ordered, inspections, base_sonames))
+    _assign(found, base, collected)
+    unknown = sorted(
+        {Unknown(p.name, n.file, n.soname) for p, n in found if not sonames.owners(n.soname, base)},
+        key=lambda u: (u.package, u.file, u.soname),
+    )
+    return Inference({name: tuple(collected[name]) for name in sorted(collected)}, tuple(unknown))
+
+
+def _from_lock(package: LockedPackage, names: set[str], base_sonames: frozenset[str]) -> Iterable[tuple[str, Reason]]:
+    for row in distributions().get(normalise(package.name), ()):
+        if row.sdist_only and not package.from_sdist:
+            continue
+        if row.library in base_sonames or row.unless & names:
+            continue
+        for capability in row.capabilities:
+            text = f"{package.name} {row.text}"
+            yield capability, Reason("lock", package.name, package.version, text, soname=row.library)
+
+
+def _outside(
+    packages: Sequence[LockedPackage], inspections: Mapping[str, Inspection], base_sonames: frozenset[str]
+) -> Iterable[tuple[LockedPackage, Need]]:
+    """Every required need that neither the env (where the loader would look) nor the base meets."""
+    inspected = [
+        (p, inspections[p.pkg_build_oid]) for p in packages if p.pkg_build_oid and p.pkg_build_oid in inspections
+    ]
+    provided = {path for _, inspection in inspected for path in inspection.provides}
+    for package, inspection in inspected:
+        for need in inspection.needs:
+            if not need.required or need.soname in base_sonames:
+                continue
+            if not any(posixpath.join(directory, need.soname) in provided for directory in need.search):
+                yield package, need
+
+
+def _assign(found: Iterable[tuple[LockedPackage, Need]], base: str, collected: dict[str, list[Reason]]) -> None:
+    """Give each need to a capability: those that only one brings first, so that the others can share it.
+
+    OpenCV needs libGL and GLib; the opengl capability has both, so glib is not added beside it.
+    """
+    shared = []
+    for package, need in found:
+        owners = sonames.owners(need.soname, base)
+        if len(owners) == 1:
+            collected.setdefault(owners[0], []).append(_elf_reason(package, need))
+        elif owners:
+            shared.append((package, need, owners))
+    for package, need, owners in shared:
+        chosen = next((owner for owner in owners if owner in collected), owners[0])
+        collected.setdefault(chosen, []).append(_elf_reason(package, need))
+
+
+def _elf_reason(package: LockedPackage, need: Need) -> Reason:
+    text = f"{package.name}: {need.file} needs {need.soname}"
+    return Reason("elf", package.name, package.version, text, need.file, need.soname)
