@@ -1,0 +1,112 @@
+"""Error messages that mean "the system lacks something", matched to capabilities (``data/patterns.toml``).
+
+Used on what a failed build or run printed: the text is searched line by line, and every line that names a
+missing library, header or program gives a suggestion.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from px.sandbox import sonames
+from px.sandbox.capabilities import DATA
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_LONGEST = 4000  # characters of one line: minified output and progress bars are not messages
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """One line of output, understood."""
+
+    capability: str
+    missing: str
+    kind: str
+    """library, header, program, linker, pkgconfig or module"""
+    line: str
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """One row: the kind of thing that its group ``name`` names, unless the message alone decides."""
+
+    kind: str
+    regex: re.Pattern[str]
+    capability: str | None
+
+
+@dataclass(frozen=True)
+class Patterns:
+    """The data file, compiled."""
+
+    patterns: tuple[Pattern, ...]
+    tables: Mapping[str, Mapping[str, str]]
+
+
+@cache
+def load() -> Patterns:
+    import tomllib
+
+    with (DATA / "patterns.toml").open("rb") as f:
+        raw = tomllib.load(f)
+    rows = tuple(Pattern(r["kind"], re.compile(r["regex"]), r.get("capability")) for r in raw.pop("pattern"))
+    return Patterns(rows, raw)
+
+
+def match(text: str, base: str = "debian-12") -> tuple[Suggestion, ...]:
+    """Every capability that the text asks for, once each, in the order in which it asks."""
+    found: dict[str, Suggestion] = {}
+    for line in text.splitlines():
+        for suggestion in _match_line(_ESCAPES.sub("", line)[:_LONGEST], base):
+            found.setdefault(suggestion.capability, suggestion)
+    return tuple(found.values())
+
+
+def _match_line(line: str, base: str) -> Iterator[Suggestion]:
+    for pattern in load().patterns:
+        for hit in pattern.regex.finditer(line):
+            name = hit.group("name")
+            capability = pattern.capability or capability_of(pattern.kind, name, base)
+            if capability is not None:
+                yield Suggestion(capability, name, pattern.kind, line.strip())
+
+
+def capability_of(kind: str, name: str, base: str) -> str | None:
+    """The capability that brings a missing thing, or None if px knows none."""
+    tables = load().tables
+    if kind == "library":
+        return _library(name, base)
+    if kind == "header":
+        return _header(name)
+    if kind == "linker":
+        return tables["linker"].get(name) or _library("lib" + name, base)
+    if kind == "program":
+        return tables["programs"].get(posixpath.basename(name))
+    return tables["modules" if kind == "module" else "pkgconfig"].get(name)
+
+
+def _library(name: str, base: str) -> str | None:
+    """By exact SONAME, then by the words packages use, then by the name in any version."""
+    exact = sonames.owners(name, base)
+    if exact:
+        return exact[0]
+    spoken = load().tables["libraries"].get(name) or load().tables["libraries"].get(name.lower())
+    if spoken:
+        return spoken
+    wanted = name if name.startswith("lib") else "lib" + name
+    near = sonames.by_stem(wanted, base) or sonames.by_stem(wanted.lower(), base)
+    return near[0][0] if near else None
+
+
+def _header(name: str) -> str | None:
+    table = load().tables["headers"]
+    directory, _, file = name.rpartition("/")
+    # The whole name first (sys/acl.h), then the directory (openssl/ssl.h), then the file alone.
+    return table.get(name) or table.get(directory.partition("/")[0] + "/") or (None if directory else table.get(file))
