@@ -1,0 +1,235 @@
+"""Daytona: sandboxes made from images or snapshots, commands run in sessions whose logs are followed.
+
+A command runs in a session because only those keep stdout and stderr apart and stream.  The session's shell
+is shared, so every script is handed to a bash of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import uuid
+from contextlib import contextmanager
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from metaflow_extensions.sandbox.plugins.backend import (
+    ExecResult,
+    Refused,
+    RemoteBackend,
+    SandboxConfig,
+    SandboxGone,
+    SandboxInfo,
+    Unavailable,
+    Unusable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+SNAPSHOT = "snapshot:"
+_KEY_FIX = "Set the key of your account: export DAYTONA_API_KEY=…"
+_GONE_STATES = ("destroyed", "destroying", "error", "build_failed", "stopped", "archived")
+
+
+class DaytonaBackend(RemoteBackend):
+    """Steps in Daytona's sandboxes."""
+
+    name = "daytona"
+
+    def __init__(self) -> None:
+        self._client_: Any = None
+        self._handles: dict[str, Any] = {}
+
+    def check(self, config: SandboxConfig) -> None:
+        _sdk()
+        if not (os.environ.get("DAYTONA_API_KEY") or os.environ.get("DAYTONA_JWT_TOKEN")):
+            raise Unusable("Daytona needs an API key, and DAYTONA_API_KEY is not set.", fix=[_KEY_FIX])
+        resources = config.resources
+        sized = [r for r in (resources.cpu, resources.memory_mb, resources.gpu, resources.disk_mb) if r is not None]
+        if sized and (config.image or "").startswith(SNAPSHOT):
+            raise Unusable(
+                f"Daytona fixes the resources of a snapshot when it is made; {config.image} cannot be given others.",
+                fix=["Name an image instead: image='python:3.11'", "Or remove cpu=, memory=, gpu= and disk= from the step"],
+            )
+        if not config.network.allowed:
+            raise Unusable(
+                "network=False would cut the step off from its datastore, and Daytona has no other way to it.",
+                fix=['Allow only what the step needs: network="10.0.0.0/8,203.0.113.7/32"'],
+            )
+        if any(not _is_cidr(address) for address in config.network.only):
+            raise Unusable(
+                f"Daytona allows networks by address, not by name: network={','.join(config.network.only)!r}.",
+                fix=['Give addresses: network="10.0.0.0/8,203.0.113.7/32"'],
+            )
+
+    def create(self, config: SandboxConfig) -> str:
+        with _translated("make a sandbox"):
+            handle = self._client().create(_parameters(config), timeout=config.create_seconds)
+        self._handles[handle.id] = handle
+        return str(handle.id)
+
+    def exec_script(
+        self,
+        sandbox_id: str,
+        script: str,
+        *,
+        on_stdout: Callable[[str], None],
+        on_stderr: Callable[[str], None],
+        timeout: float | None = None,
+    ) -> ExecResult:
+        import asyncio
+
+        daytona = _sdk()
+        session = f"px-{uuid.uuid4().hex}"
+        with _translated("run a command", sandbox_id):
+            process = self._handle(sandbox_id).process
+            process.create_session(session)
+            request = daytona.SessionExecuteRequest(command=f"bash -c {shlex.quote(script)}", run_async=True)
+            command = process.execute_session_command(session, request).cmd_id
+            follow = process.get_session_command_logs_async(session, command, on_stdout, on_stderr)
+            asyncio.run(asyncio.wait_for(follow, timeout))
+            code = process.get_session_command(session, command).exit_code
+        if code is None:
+            raise Unavailable(f"Daytona closed the log of a command in {sandbox_id} before the command ended.")
+        return ExecResult(int(code))
+
+    def upload(self, sandbox_id: str, content: bytes, remote_path: str) -> None:
+        with _translated("upload a file", sandbox_id):
+            self._handle(sandbox_id).fs.upload_file(content, remote_path)
+
+    def download(self, sandbox_id: str, remote_path: str) -> bytes:
+        with _translated("download a file", sandbox_id):
+            return bytes(self._handle(sandbox_id).fs.download_file(remote_path))
+
+    def is_alive(self, sandbox_id: str) -> bool:
+        try:
+            with _translated("ask for a sandbox", sandbox_id):
+                state = self._client().get(sandbox_id).state
+        except SandboxGone:
+            return False
+        return str(getattr(state, "value", state)) not in _GONE_STATES
+
+    def renew(self, sandbox_id: str, lease_seconds: int) -> None:
+        with _translated("renew the lease", sandbox_id):
+            self._handle(sandbox_id).set_ttl(_minutes(lease_seconds))
+
+    def sandboxes(self, labels: Mapping[str, str]) -> list[SandboxInfo]:
+        daytona = _sdk()
+        with _translated("list the sandboxes"):
+            found = [_info(item) for item in self._client().list(daytona.ListSandboxesQuery(labels=dict(labels)))]
+        return [item for item in found if item.state not in ("destroyed", "destroying")]
+
+    def destroy(self, sandbox_id: str) -> None:
+        try:
+            with _translated("destroy the sandbox", sandbox_id):
+                handle = self._handles.pop(sandbox_id, None) or self._client().get(sandbox_id)
+                self._client().delete(handle)
+        except SandboxGone:
+            return
+
+    def _client(self) -> Any:
+        if self._client_ is None:
+            self._client_ = _sdk().Daytona()
+        return self._client_
+
+    def _handle(self, sandbox_id: str) -> Any:
+        if sandbox_id not in self._handles:
+            self._handles[sandbox_id] = self._client().get(sandbox_id)
+        return self._handles[sandbox_id]
+
+
+def _sdk() -> Any:
+    try:
+        import daytona
+
+        _ = daytona.Daytona  # the package imports its parts lazily
+    except (ImportError, AttributeError):
+        raise Unusable(
+            "The backend daytona needs Daytona's SDK, which is not installed.",
+            fix=["Install it: pip install 'px-sandbox[daytona]'", _KEY_FIX],
+        ) from None
+    return daytona
+
+
+def _parameters(config: SandboxConfig) -> Any:
+    daytona = _sdk()
+    common: dict[str, Any] = {
+        "labels": dict(config.labels),
+        # Auto-stop fires even while processes run; the ttl, renewed by the launcher, is what ends a lost sandbox.
+        "auto_stop_interval": 0,
+        "auto_delete_interval": 0,
+        "ttl_minutes": _minutes(config.lease_seconds),
+        "network_allow_list": ",".join(config.network.only) or None,
+    }
+    image = config.image or f"python:{platform.python_version_tuple()[0]}.{platform.python_version_tuple()[1]}"
+    if image.startswith(SNAPSHOT):
+        return daytona.CreateSandboxFromSnapshotParams(snapshot=image[len(SNAPSHOT) :], **common)
+    return daytona.CreateSandboxFromImageParams(image=image, resources=_resources(config), **common)
+
+
+def _resources(config: SandboxConfig) -> Any:
+    asked = config.resources
+    return _sdk().Resources(
+        cpu=None if asked.cpu is None else ceil(asked.cpu),
+        memory=None if asked.memory_mb is None else ceil(asked.memory_mb / 1024),
+        disk=None if asked.disk_mb is None else ceil(asked.disk_mb / 1024),
+        gpu=asked.gpu,
+    )
+
+
+def _minutes(seconds: int) -> int:
+    return max(1, ceil(seconds / 60))
+
+
+def _is_cidr(address: str) -> bool:
+    import ipaddress
+
+    try:
+        ipaddress.ip_network(address)
+    except ValueError:
+        return False
+    return True
+
+
+def _info(item: Any) -> SandboxInfo:
+    state = str(getattr(item.state, "value", item.state))
+    return SandboxInfo("daytona", item.id, state, dict(item.labels or {}), str(item.created_at or ""))
+
+
+@contextmanager
+def _translated(action: str, sandbox_id: str | None = None) -> Iterator[None]:
+    """Turn what the SDK raises into the failures that the executor tells apart."""
+    daytona = _sdk()
+    try:
+        yield
+    except (daytona.DaytonaAuthenticationError, daytona.DaytonaForbiddenError) as e:
+        raise Refused(f"Daytona refused to {action}: {e}", fix=[_KEY_FIX]) from None
+    except TimeoutError:
+        raise Unavailable(f"Daytona did not {action} in time.") from None
+    except daytona.DaytonaError as e:
+        raise _by_status(action, sandbox_id, e) from None
+    except OSError as e:
+        raise Unavailable(f"Daytona could not be reached to {action}: {type(e).__name__}: {e}") from None
+    except Exception as e:
+        if type(e).__module__.partition(".")[0] in ("httpx", "httpx_ws", "wsproto", "urllib3", "httpcore", "exceptiongroup"):
+            raise Unavailable(f"The connection to Daytona broke while px tried to {action}: {e}") from None
+        raise
+
+
+def _by_status(action: str, sandbox_id: str | None, error: Any) -> Unavailable | Refused:
+    status = error.status_code or 0
+    if sandbox_id and status in (404, 410):
+        return SandboxGone(f"The Daytona sandbox {sandbox_id} is gone: {error}")
+    if status in (400, 409, 422) or (status == 404 and not sandbox_id):
+        return Refused(
+            f"Daytona refused to {action}: {error}",
+            fix=["Check image=, cpu=, memory=, gpu= and disk= of the step against your Daytona account: daytona snapshot list"],
+        )
+    return Unavailable(f"Daytona could not {action}: {error}", retry_after=_retry_after(error))
+
+
+def _retry_after(error: Any) -> float | None:
+    value = {k.lower(): v for k, v in dict(error.headers or {}).items()}.get("retry-after")
+    return float(value) if value is not None and str(value).isdigit() else None

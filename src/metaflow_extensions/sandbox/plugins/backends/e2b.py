@@ -1,0 +1,222 @@
+"""E2B: sandboxes made from templates, commands streamed by its SDK.
+
+E2B fixes cpu and memory when a template is built, not when a sandbox is made.  A step that asks for either,
+or that names a container image, gets a template of its own, built once and found again by its name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import contextmanager
+from hashlib import sha256
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from metaflow_extensions.sandbox.plugins.backend import (
+    ExecResult,
+    Refused,
+    RemoteBackend,
+    SandboxConfig,
+    SandboxGone,
+    SandboxInfo,
+    Unavailable,
+    Unusable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+ALL_TRAFFIC = "0.0.0.0/0"
+_KEY_FIX = "Set the key of your account: export E2B_API_KEY=…"
+
+
+class E2BBackend(RemoteBackend):
+    """Steps in E2B's microVMs."""
+
+    name = "e2b"
+
+    def __init__(self) -> None:
+        self._handles: dict[str, Any] = {}
+
+    def check(self, config: SandboxConfig) -> None:
+        _sdk()
+        if not os.environ.get("E2B_API_KEY"):
+            raise Unusable("E2B needs an API key, and E2B_API_KEY is not set.", fix=[_KEY_FIX])
+        for option, value in (("gpu", config.resources.gpu), ("disk", config.resources.disk_mb)):
+            if value:
+                raise Unusable(
+                    f"E2B cannot give a sandbox {option}={value}.",
+                    fix=[f"Remove {option}= from the step, or run it elsewhere: @daytona({option}={value})"],
+                )
+        if not config.network.allowed:
+            raise Unusable(
+                "network=False would cut the step off from its datastore, and E2B has no other way to it.",
+                fix=['Allow only what the step needs: network="DATASTORE-HOST,10.0.0.0/8"'],
+            )
+
+    def create(self, config: SandboxConfig) -> str:
+        e2b = _sdk()
+        with _translated("make a sandbox"):
+            handle = e2b.Sandbox.create(
+                self._template(config),
+                timeout=config.lease_seconds,
+                metadata=dict(config.labels),
+                network=_network(config),
+                request_timeout=config.create_seconds,
+            )
+        self._handles[handle.sandbox_id] = handle
+        return str(handle.sandbox_id)
+
+    def _template(self, config: SandboxConfig) -> str | None:
+        resources = config.resources
+        if not _is_container_image(config.image) and resources.cpu is None and resources.memory_mb is None:
+            return config.image
+        e2b = _sdk()
+        name = _template_name(config)
+        if not e2b.Template.exists(name):
+            source = config.image or "base"
+            started = e2b.Template()
+            template = started.from_image(source) if _is_container_image(source) else started.from_template(source)
+            e2b.Template.build(
+                template,
+                name,
+                cpu_count=None if resources.cpu is None else ceil(resources.cpu),
+                memory_mb=None if resources.memory_mb is None else resources.memory_mb + resources.memory_mb % 2,
+            )
+        return name
+
+    def exec_script(
+        self,
+        sandbox_id: str,
+        script: str,
+        *,
+        on_stdout: Callable[[str], None],
+        on_stderr: Callable[[str], None],
+        timeout: float | None = None,
+    ) -> ExecResult:
+        e2b = _sdk()
+        with _translated("run a command", sandbox_id):
+            # Timeout 0: the SDK would otherwise kill the command after a minute.
+            running = self._handle(sandbox_id).commands.run(
+                script, background=True, timeout=timeout or 0, retain_output=False
+            )
+            try:
+                running.wait(on_stdout=on_stdout, on_stderr=on_stderr)
+            except e2b.CommandExitException as e:
+                return ExecResult(int(e.exit_code))
+            return ExecResult(0)
+
+    def upload(self, sandbox_id: str, content: bytes, remote_path: str) -> None:
+        with _translated("upload a file", sandbox_id):
+            self._handle(sandbox_id).files.write(remote_path, content)
+
+    def download(self, sandbox_id: str, remote_path: str) -> bytes:
+        with _translated("download a file", sandbox_id):
+            return bytes(self._handle(sandbox_id).files.read(remote_path, format="bytes"))
+
+    def is_alive(self, sandbox_id: str) -> bool:
+        try:
+            with _translated("ask for a sandbox", sandbox_id):
+                state = _sdk().Sandbox.get_info(sandbox_id).state
+        except SandboxGone:
+            return False
+        return str(getattr(state, "value", state)) == "running"
+
+    def renew(self, sandbox_id: str, lease_seconds: int) -> None:
+        with _translated("renew the lease", sandbox_id):
+            _sdk().Sandbox.set_timeout(sandbox_id, lease_seconds)
+
+    def sandboxes(self, labels: Mapping[str, str]) -> list[SandboxInfo]:
+        e2b = _sdk()
+        found: list[SandboxInfo] = []
+        with _translated("list the sandboxes"):
+            pages = e2b.Sandbox.list(query=e2b.SandboxQuery(metadata=dict(labels)))
+            while pages.has_next:
+                found += [_info(item) for item in pages.next_items()]
+        return found
+
+    def destroy(self, sandbox_id: str) -> None:
+        self._handles.pop(sandbox_id, None)
+        try:
+            with _translated("destroy the sandbox", sandbox_id):
+                _sdk().Sandbox.kill(sandbox_id)
+        except SandboxGone:
+            return
+
+    def _handle(self, sandbox_id: str) -> Any:
+        if sandbox_id not in self._handles:
+            self._handles[sandbox_id] = _sdk().Sandbox.connect(sandbox_id)
+        return self._handles[sandbox_id]
+
+
+def _sdk() -> Any:
+    try:
+        import e2b
+    except ImportError:
+        raise Unusable(
+            "The backend e2b needs E2B's SDK, which is not installed.",
+            fix=["Install it: pip install 'px-sandbox[e2b]'", _KEY_FIX],
+        ) from None
+    return e2b
+
+
+def _is_container_image(image: str | None) -> bool:
+    """A template is a plain name; an image has a tag, a digest or a registry."""
+    return image is not None and any(mark in image for mark in ":@/")
+
+
+def _template_name(config: SandboxConfig) -> str:
+    wanted = f"{config.image or 'base'} {config.resources.cpu} {config.resources.memory_mb}"
+    return f"px-{sha256(wanted.encode()).hexdigest()[:20]}"
+
+
+def _network(config: SandboxConfig) -> dict[str, list[str]] | None:
+    if not config.network.only:
+        return None
+    return {"allow_out": list(config.network.only), "deny_out": [ALL_TRAFFIC]}
+
+
+def _info(item: Any) -> SandboxInfo:
+    state = str(getattr(item.state, "value", item.state))
+    return SandboxInfo("e2b", item.sandbox_id, state, dict(item.metadata or {}), item.started_at.isoformat())
+
+
+@contextmanager
+def _translated(action: str, sandbox_id: str | None = None) -> Iterator[None]:
+    """Turn what the SDK raises into the failures that the executor tells apart."""
+    e2b = _sdk()
+    import httpx
+
+    try:
+        yield
+    except e2b.AuthenticationException as e:
+        raise Refused(f"E2B refused to {action}: {e}", fix=[_KEY_FIX]) from None
+    except (e2b.SandboxNotFoundException, e2b.SandboxNotRunningException) as e:
+        raise SandboxGone(f"The E2B sandbox {sandbox_id} is gone: {e}") from None
+    except (e2b.TimeoutException, e2b.RateLimitException, e2b.ServiceBusyException) as e:
+        raise Unavailable(f"E2B could not {action} now: {e}") from None
+    except (e2b.SandboxException, e2b.BuildException) as e:
+        raise _by_status(action, e) from None
+    except json.JSONDecodeError as e:
+        raise Unavailable(f"E2B, or something before it, gave no sensible answer to the request to {action}: {e}") from None
+    except (httpx.HTTPError, OSError) as e:
+        raise Unavailable(f"E2B could not be reached to {action}: {type(e).__name__}: {e}") from None
+    except Exception as e:
+        # The RPC layer has errors of its own that the SDK passes on when a stream breaks in the middle.
+        if type(e).__module__.partition(".")[0] in ("connectrpc", "pyqwest", "httpcore") or "end event" in str(e):
+            raise Unavailable(f"The connection to E2B broke while px tried to {action}: {e}") from None
+        raise
+
+
+def _by_status(action: str, error: Any) -> Unavailable | Refused:
+    status = getattr(error, "status_code", None)
+    if status is None:
+        digits = str(error)[:3]
+        status = int(digits) if digits.isdigit() else 0
+    if status >= 500 or status == 429:
+        return Unavailable(f"E2B could not {action}: {error}")
+    return Refused(
+        f"E2B refused to {action}: {error}",
+        fix=["Check image=, cpu= and memory= of the step against your E2B account: e2b template list"],
+    )

@@ -1,0 +1,70 @@
+"""Metaflow's local metadata and a remote sandbox: the run is seeded into it, and the task's part comes back.
+
+The sandbox has its own empty metadata.  Without the run in it, cards, tags and the client fail there; so the
+run's records go in before the step, and what the task recorded returns through the datastore after it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from pathlib import Path
+from typing import Any
+
+MOST_FILES = 2000
+"""Above this many records a run is too large to be sent to each of its tasks: only the task's own line goes."""
+
+
+def seed(flow: str, run_id: str, step: str, task_id: str) -> bytes:
+    """A tar of the run's metadata records, with paths as the sandbox's ``.metaflow`` has them."""
+    from metaflow.plugins.datastores.local_storage import LocalStorage
+
+    found = LocalStorage.get_datastore_root_from_config(lambda *_args, **_kwargs: None, create_on_absent=False)
+    if found is None:
+        return b""
+    root = Path(found)
+    run = root / flow / run_id
+    records = sorted(p for p in run.rglob("_meta/*") if p.is_file())
+    if len(records) > MOST_FILES:
+        parts = [run / "_meta", run / "_parameters", run / step / "_meta", run / step / task_id / "_meta"]
+        records = sorted(p for part in parts for p in part.rglob("*") if p.is_file() and "_meta" in p.parts)
+    records += sorted(p for p in (root / flow / "_meta").glob("*") if p.is_file())
+    return _tar({f".metaflow/{p.relative_to(root)}": p for p in records})
+
+
+def to_datastore(flow: str, run_id: str, step: str, task_id: str, task_datastore: Any) -> None:
+    """Inside the sandbox, after the task: store what it recorded, and the run's tags, where the launcher looks."""
+    from metaflow.metaflow_config import DATASTORE_LOCAL_DIR
+
+    run = Path(DATASTORE_LOCAL_DIR) / flow / run_id
+    parts = [run / "_meta", run / step / task_id]
+    records = [p for part in parts for p in sorted(part.rglob("*")) if p.is_file()]
+    blob = _tar({str(p): p for p in records})
+    _, key = task_datastore.parent_datastore.save_data([blob], len_hint=1)[0]
+    task_datastore._dangerous_save_metadata_post_done({"local_metadata": key})  # noqa: SLF001 - as @batch does
+
+
+def from_datastore(flow_datastore: Any, run_id: str, step: str, task_id: str) -> None:
+    """At the launcher: take over what the task recorded.  A task that died early recorded nothing."""
+    from metaflow.exception import MetaflowException
+    from metaflow.metadata_provider.util import sync_local_metadata_from_datastore
+    from metaflow.metaflow_config import DATASTORE_LOCAL_DIR
+
+    try:
+        task = flow_datastore.get_task_datastore(run_id, step, task_id)
+        sync_local_metadata_from_datastore(DATASTORE_LOCAL_DIR, task)
+    except (MetaflowException, KeyError, OSError, tarfile.TarError):
+        return
+
+
+def _tar(files: dict[str, Path]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(mode="w:gz", fileobj=buffer, compresslevel=1) as tar:
+        for name, path in files.items():
+            content = path.read_bytes()
+            member = tarfile.TarInfo(name)
+            # The launcher takes a record over only when it is newer than its own: times must survive.
+            member.size, member.mtime = len(content), os.stat(path).st_mtime
+            tar.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()

@@ -1,0 +1,234 @@
+"""``python flow.py sandbox step …``: the trampoline that runs one task in a remote sandbox and ends as it ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+from metaflow import util
+from metaflow._vendor import click
+
+from metaflow_extensions.sandbox.plugins import sandbox_env
+from metaflow_extensions.sandbox.plugins.backend import BackendError
+from metaflow_extensions.sandbox.plugins.backends import REMOTE, get_remote_backend
+from metaflow_extensions.sandbox.plugins.sandbox_decorator import WORKLOAD, SandboxException, _setting
+from metaflow_extensions.sandbox.plugins.sandbox_executor import (
+    LauncherLostError,
+    SandboxExecutor,
+    TaskSpec,
+    task_script,
+)
+
+_INPUT_PATHS = 30 * 1024
+"""Characters of --input-paths in one variable: one string in an environment may not be longer than 128 KiB."""
+
+
+@click.group()
+def cli() -> None:
+    """Hold the one group below, as Metaflow wants it."""
+
+
+@cli.group(help="Commands related to sandboxes.")
+def sandbox() -> None:
+    """Hold the one command below."""
+
+
+@sandbox.command(help="Run a single task in a remote sandbox. Metaflow uses it internally.")
+@click.argument("step-name")
+@click.argument("code-package-metadata")
+@click.argument("code-package-sha")
+@click.argument("code-package-url")
+@click.option("--decorator", default="sandbox", help="The decorator that asked for the sandbox.")
+@click.option("--backend", required=True, type=click.Choice(sorted(REMOTE)), help="Where the sandbox is made.")
+@click.option("--executable", default=None, help="The python of the step.")
+@click.option("--cpu", default=None, help="Number of CPUs.")
+@click.option("--memory", default=None, help="Memory in MB.")
+@click.option("--gpu", default=None, help="Number of GPUs.")
+@click.option("--disk", default=None, help="Disk in MB.")
+@click.option("--image", default=None, help="Image, snapshot or template.")
+@click.option("--network", default=None, help="Whether and where the step may connect.")
+@click.option("--timeout", default=None, help="Seconds that the step may take, as the decorator says it.")
+@click.option("--run-time-limit", type=int, required=True, help="Seconds after which the step is ended.")
+@click.option("--run-id", help="Passed to the top-level 'step'.")
+@click.option("--task-id", help="Passed to the top-level 'step'.")
+@click.option("--input-paths", help="Passed to the top-level 'step'.")
+@click.option("--split-index", help="Passed to the top-level 'step'.")
+@click.option("--clone-path", help="Passed to the top-level 'step'.")
+@click.option("--clone-run-id", help="Passed to the top-level 'step'.")
+@click.option("--tag", multiple=True, default=None, help="Passed to the top-level 'step'.")
+@click.option("--namespace", default=None, help="Passed to the top-level 'step'.")
+@click.option("--retry-count", default=0, help="Passed to the top-level 'step'.")
+@click.option("--max-user-code-retries", default=0, help="Passed to the top-level 'step'.")
+@click.option("--ubf-context", default=None, help="Passed to the top-level 'step'.")
+@click.pass_context
+def step(
+    ctx: Any,
+    step_name: str,
+    code_package_metadata: str,
+    code_package_sha: str,
+    code_package_url: str,
+    decorator: str,
+    backend: str,
+    executable: str | None,
+    run_time_limit: int,
+    **options: Any,
+) -> None:
+    """Build the task, run it, and end with its exit code or its signal."""
+    for ours in ("cpu", "memory", "gpu", "disk", "image", "network", "timeout"):
+        options.pop(ours)  # the decorator, which this process has too, knows them
+    deco = next(d for d in ctx.obj.graph[step_name].decorators if d.name == decorator)
+    package = {"METADATA": code_package_metadata, "SHA": code_package_sha, "URL": code_package_url}
+    trampoline = Trampoline(ctx, step_name, deco, backend, options)
+    try:
+        code = trampoline.run(package, executable, run_time_limit)
+    except BackendError as e:
+        # Exit 1, not "do not retry": @retry and @catch are for exactly this.
+        raise SandboxException(e) from None
+    end(code)
+
+
+class Trampoline:
+    """One task between Metaflow's runtime and the executor."""
+
+    def __init__(self, ctx: Any, step_name: str, deco: Any, backend: str, options: dict[str, Any]):
+        self._obj, self._params = ctx.obj, ctx.parent.parent.params
+        self._step, self._deco, self._backend, self._options = step_name, deco, backend, options
+
+    def run(self, package: dict[str, str], executable: str | None, time_limit: int) -> int:
+        obj, options = self._obj, self._options
+        labels = {
+            "flow": obj.flow.name,
+            "run": str(options["run_id"]),
+            "step": self._step,
+            "task": str(options["task_id"]),
+            "attempt": str(options["retry_count"]),
+        }
+        executor = SandboxExecutor(
+            get_remote_backend(self._backend),
+            self._deco.config(labels),
+            say=lambda text: obj.echo_always(text, err=True),
+            infra_retries=int(_setting("SANDBOX_INFRA_RETRIES")),
+            parent=os.getppid(),
+        )
+        task = self._task(package, executable, time_limit)
+        try:
+            return _guarded(executor, task)
+        finally:
+            if obj.metadata.TYPE == "local":
+                from metaflow_extensions.sandbox.plugins.local_metadata import from_datastore
+
+                from_datastore(obj.flow_datastore, options["run_id"], self._step, options["task_id"])
+
+    def _task(self, package: dict[str, str], executable: str | None, time_limit: int) -> TaskSpec:
+        obj, datastore = self._obj, self._obj.flow_datastore.TYPE
+        environment = obj.environment
+        commands = environment.get_package_commands(package["URL"], datastore, package["METADATA"])
+        script = task_script(
+            commands,
+            environment.bootstrap_commands(self._step, datastore),
+            self._command(environment.executable(self._step, executable)),
+            datastore,
+        )
+        return TaskSpec(
+            script=script,
+            env=self._environment(package, datastore),
+            files=self._files(datastore),
+            time_limit=time_limit,
+            may_rerun=not any(
+                d.name == "retry" and int(d.attributes["times"]) == 0 for d in obj.graph[self._step].decorators
+            ),
+        )
+
+    def _command(self, executable: str) -> str:
+        options = dict(self._options)
+        self._paths = {}
+        paths = options.get("input_paths")
+        if paths:
+            chunks = [paths[i : i + _INPUT_PATHS] for i in range(0, len(paths), _INPUT_PATHS)]
+            self._paths = {f"METAFLOW_INPUT_PATHS_{i}": chunk for i, chunk in enumerate(chunks)}
+            options["input_paths"] = "".join(f"${{{name}}}" for name in self._paths)
+        top = " ".join(util.dict_to_cli_options(self._params))
+        rest = " ".join(util.dict_to_cli_options(options))
+        return f"{executable} -u {os.path.basename(sys.argv[0])} {top} step {self._step} {rest}"
+
+    def _environment(self, package: dict[str, str], datastore: str) -> dict[str, str]:
+        options, obj = self._options, self._obj
+        user: dict[str, str] = dict(self._deco.user_env)
+        for deco in obj.graph[self._step].decorators:
+            if deco.name == "environment":
+                user.update({k: str(v) for k, v in deco.attributes["vars"].items()})
+        env = sandbox_env.remote_environment(
+            datastore=datastore, metadata=obj.metadata.TYPE, forward=_setting("SANDBOX_FORWARD") or "", user=user
+        )
+        env.update({f"METAFLOW_CODE_{key}": value for key, value in package.items()})
+        env.update(
+            METAFLOW_CODE_DS=datastore,
+            METAFLOW_FLOW_FILENAME=os.path.basename(sys.argv[0]),
+            METAFLOW_RUN_ID=str(options["run_id"]),
+            METAFLOW_RUNTIME_ENVIRONMENT="sandbox",
+            METAFLOW_SANDBOX_BACKEND=self._backend,
+            PYTHONUNBUFFERED="x",
+            MF_PATHSPEC="/".join((obj.flow.name, str(options["run_id"]), self._step, str(options["task_id"]))),
+            MF_DATASTORE=datastore,
+            MF_DATASTORE_ROOT=str(obj.flow_datastore.datastore_root),
+            MF_ATTEMPT=str(options["retry_count"]),
+        )
+        env[WORKLOAD] = "1"
+        return {**env, **self._paths}
+
+    def _files(self, datastore: str) -> dict[str, bytes]:
+        files = sandbox_env.credential_files(os.environ, datastore)
+        if self._obj.metadata.TYPE == "local":
+            from metaflow_extensions.sandbox.plugins.local_metadata import seed
+
+            options = self._options
+            files["seed.tgz"] = seed(self._obj.flow.name, options["run_id"], self._step, options["task_id"])
+        return files
+
+
+def _guarded(executor: SandboxExecutor, task: TaskSpec) -> int:
+    """Run the task; whatever ends this process on the way, short of SIGKILL, takes the sandbox with it."""
+
+    def interrupted(number: int, _frame: object) -> None:
+        raise _Interrupted(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupted)
+    try:
+        return executor.run(task)
+    except _Interrupted as e:
+        return 128 + e.number
+    except LauncherLostError:
+        # Nobody reads what this process writes any more; and the SDK's threads must not hold it.
+        os._exit(1)
+
+
+class _Interrupted(BaseException):
+    """A signal, raised where the main thread stands, so that the sandbox is destroyed on the way out."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
+
+
+def end(code: int) -> None:
+    """End as the task ended: Metaflow tells a signal (a segmentation fault) from an exit code."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code > 128:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        try:
+            signal.signal(code - 128, signal.SIG_DFL)
+        except (OSError, ValueError):
+            sys.exit(code)
+        os.kill(os.getpid(), code - 128)
+        time.sleep(1)
+    # The SDKs keep threads; Metaflow's own sidecars end with their pipes.
+    threading.Timer(5, lambda: os._exit(code)).start() if code else None
+    sys.exit(code)

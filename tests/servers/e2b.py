@@ -1,0 +1,314 @@
+"""A server that E2B's SDK takes for E2B: control plane and envd on one address.
+
+Point the SDK here with ``E2B_API_URL`` and ``E2B_SANDBOX_URL``.  It has one image, whatever the template; it
+fails closed on egress lists, pausing, volumes, MCP and identity tokens, and on every field it does not know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import struct
+import time
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote
+
+from aiohttp import web
+
+from .provider import Provider, Sandbox, failure, only_known, serve
+
+if TYPE_CHECKING:
+    import argparse
+
+VERSION = "0.5.7"
+KNOWN = {"templateID", "timeout", "metadata", "envVars", "allow_internet_access", "autoPauseMemory", "secure"}
+TEMPLATES = {"base"}
+JSON_STREAM = "application/connect+json"
+KEEPALIVE = 10.0
+
+
+class E2B:
+    """The handlers."""
+
+    def __init__(self, provider: Provider):
+        self.provider = provider
+        self.templates: dict[str, dict[str, Any]] = {}
+        self.processes: dict[tuple[str, int], asyncio.subprocess.Process] = {}
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.post("/v2/sandboxes", self.create),
+            web.post("/sandboxes", self.create),
+            web.get("/v2/sandboxes", self.list),
+            web.get("/sandboxes/{id}", self.get),
+            web.delete("/sandboxes/{id}", self.delete),
+            web.post("/sandboxes/{id}/timeout", self.timeout),
+            web.post("/v2/sandboxes/{id}/connect", self.connect),
+            web.post("/sandboxes/{id}/connect", self.connect),
+            web.post("/sandboxes/{id}/pause", self.refuse),
+            web.get("/templates/aliases/{alias}", self.template_alias),
+            web.post("/v3/templates", self.template_new),
+            web.post("/v2/templates/{id}/builds/{build}", self.template_build),
+            web.get("/templates/{id}/builds/{build}/status", self.template_status),
+            web.get("/health", self.health),
+            web.get("/files", self.read),
+            web.post("/files", self.write),
+            web.post("/process.Process/Start", self.start),
+            web.post("/process.Process/Connect", self.refuse),
+            web.post("/process.Process/List", self.processes_list),
+            web.post("/process.Process/SendSignal", self.signal),
+        ]
+
+    # --- control plane ---
+
+    async def create(self, request: web.Request) -> web.Response:
+        self._authorized(request)
+        body = await request.json()
+        only_known(body, KNOWN)
+        if body["templateID"] not in TEMPLATES and body["templateID"] not in self.templates:
+            raise failure(404, f"template {body['templateID']!r} not found")
+        network = body.get("allow_internet_access", True)
+        sandbox = await self.provider.create(body.get("metadata") or {}, body, body.get("timeout", 15), network=network)
+        return web.json_response(self._created(sandbox), status=201)
+
+    def _created(self, sandbox: Sandbox) -> dict[str, Any]:
+        return {
+            "sandboxID": sandbox.id,
+            "templateID": sandbox.request["templateID"],
+            "clientID": "test",
+            "envdVersion": VERSION,
+            "envdAccessToken": sandbox.token,
+            "domain": None,
+        }
+
+    def _described(self, sandbox: Sandbox) -> dict[str, Any]:
+        template = self.templates.get(sandbox.request["templateID"], {})
+        end = datetime.now(UTC) + timedelta(seconds=sandbox.deadline - time.monotonic())
+        return {
+            "sandboxID": sandbox.id,
+            "templateID": sandbox.request["templateID"],
+            "clientID": "test",
+            "envdVersion": VERSION,
+            "startedAt": sandbox.created,
+            "endAt": end.isoformat(),
+            "cpuCount": template.get("cpuCount", 2),
+            "memoryMB": template.get("memoryMB", 512),
+            "diskSizeMB": 1024,
+            "state": "running",
+            "metadata": sandbox.labels,
+        }
+
+    async def list(self, request: web.Request) -> web.Response:
+        self._authorized(request)
+        # The SDK quotes names and values before it encodes the query.
+        asked = {unquote(k): unquote(v) for k, v in parse_qsl(request.query.get("metadata", ""))}
+        found = [s for s in self.provider.sandboxes.values() if asked.items() <= s.labels.items()]
+        return web.json_response([self._described(s) for s in found])
+
+    async def get(self, request: web.Request) -> web.Response:
+        return web.json_response(self._described(self._sandbox(request)))
+
+    async def delete(self, request: web.Request) -> web.Response:
+        await self.provider.delete(self._sandbox(request))
+        return web.Response(status=204)
+
+    async def timeout(self, request: web.Request) -> web.Response:
+        sandbox = self._sandbox(request)
+        if not sandbox.dying:
+            sandbox.deadline = time.monotonic() + (await request.json())["timeout"]
+        return web.Response(status=204)
+
+    async def connect(self, request: web.Request) -> web.Response:
+        return web.json_response(self._created(self._sandbox(request)))
+
+    async def refuse(self, request: web.Request) -> web.Response:
+        raise failure(501, f"this test server does not implement {request.path}")
+
+    def _authorized(self, request: web.Request) -> None:
+        if request.headers.get("X-API-KEY") != self.provider.key:
+            raise failure(401, "invalid API key")
+
+    def _sandbox(self, request: web.Request) -> Sandbox:
+        self._authorized(request)
+        sandbox = self.provider.sandboxes.get(request.match_info["id"])
+        if sandbox is None:
+            raise failure(404, f"sandbox {request.match_info['id']} not found")
+        return sandbox
+
+    # --- templates: only cpu and memory differ, the image stays ---
+
+    async def template_alias(self, request: web.Request) -> web.Response:
+        self._authorized(request)
+        alias = request.match_info["alias"]
+        if alias not in self.templates:
+            raise failure(404, f"template {alias!r} not found")
+        return web.json_response({"templateID": alias, "public": False})
+
+    async def template_new(self, request: web.Request) -> web.Response:
+        self._authorized(request)
+        body = await request.json()
+        only_known(body, {"name", "cpuCount", "memoryMB"})
+        self.templates[body["name"]] = {**body, "build": uuid.uuid4().hex, "status": "waiting"}
+        answer = {"templateID": body["name"], "buildID": self.templates[body["name"]]["build"], "public": False}
+        return web.json_response({**answer, "names": [body["name"]], "tags": [], "aliases": []}, status=202)
+
+    async def template_build(self, request: web.Request) -> web.Response:
+        self._authorized(request)
+        body = await request.json()
+        only_known(body, {"fromImage", "fromTemplate", "force", "steps"})
+        self.templates[request.match_info["id"]].update(body, status="ready")
+        return web.Response(status=202)
+
+    async def template_status(self, request: web.Request) -> web.Response:
+        self._authorized(request)
+        template = self.templates[request.match_info["id"]]
+        answer = {"templateID": template["name"], "buildID": template["build"], "status": template["status"]}
+        return web.json_response({**answer, "logs": [], "logEntries": []})
+
+    # --- envd ---
+
+    def _inside(self, request: web.Request) -> Sandbox:
+        sandbox = self.provider.sandboxes.get(request.headers.get("E2b-Sandbox-Id", ""))
+        if sandbox is None:
+            raise failure(502, "The sandbox was not found")
+        if request.headers.get("X-Access-Token") != sandbox.token:
+            raise failure(401, "invalid access token")
+        return sandbox
+
+    async def health(self, request: web.Request) -> web.Response:
+        self._inside(request)
+        return web.Response(status=204)
+
+    async def read(self, request: web.Request) -> web.Response:
+        content = await self._inside(request).box.read(request.query["path"])
+        if content is None:
+            raise failure(404, f"file {request.query['path']} not found")
+        return web.Response(body=content)
+
+    async def write(self, request: web.Request) -> web.Response:
+        sandbox, written = self._inside(request), []
+        if request.content_type == "application/octet-stream":
+            files = [(request.query["path"], await request.read())]
+        else:
+            files = []
+            async for part in await request.multipart():
+                path = request.query.get("path") or part.filename  # type: ignore[union-attr]
+                files.append((str(path), bytes(await part.read())))  # type: ignore[union-attr, call-arg]
+        for path, content in files:
+            if not await sandbox.box.write(path, content):
+                raise failure(500, f"{path} could not be written")
+            written.append({"name": path.rpartition("/")[2], "type": "file", "path": path})
+        return web.json_response(written)
+
+    async def start(self, request: web.Request) -> web.StreamResponse:
+        sandbox = self._inside(request)
+        body = _unframed(await request.read())
+        config = body["process"]
+        only_known(body, {"process"})
+        process = await sandbox.box.spawn(
+            [config["cmd"], *config.get("args", [])],
+            {**(sandbox.request.get("envVars") or {}), **config.get("envs", {})},
+            config.get("cwd"),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        self.provider.used(sandbox)
+        self.processes[sandbox.id, process.pid] = process
+        timeout = int(request.headers.get("Connect-Timeout-Ms", 0)) / 1000 or None
+        return await self._streamed(request, sandbox, process, timeout)
+
+    async def _streamed(
+        self, request: web.Request, sandbox: Sandbox, process: asyncio.subprocess.Process, timeout: float | None
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": JSON_STREAM})
+        await response.prepare(request)
+        await response.write(_framed({"event": {"start": {"pid": process.pid}}}))
+        events: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        pumps = asyncio.gather(
+            *(_pump(s, pipe, events) for s, pipe in (("stdout", process.stdout), ("stderr", process.stderr)))
+        )
+        ended = asyncio.create_task(_ended(process, pumps, events, timeout))
+        drop = self.provider.drops_stream()
+        with contextlib.suppress(ConnectionError):
+            while True:
+                event = await _next(events)
+                if event is None:
+                    break
+                await response.write(_framed({"event": event}))
+                if drop and "data" in event:
+                    request.transport.abort()  # type: ignore[union-attr]
+                    return response
+            code = await ended
+            if sandbox.id not in self.provider.sandboxes:
+                gone = {"error": {"code": "unavailable", "message": f"sandbox {sandbox.id} was not found"}}
+                await response.write(_framed(gone, flag=2))
+                return response
+            end = {"exitCode": code, "exited": code >= 0, "status": f"exit status {code}"}
+            await response.write(_framed({"event": {"end": end}}))
+            await response.write(_framed({}, flag=2))
+        return response
+
+    async def processes_list(self, request: web.Request) -> web.Response:
+        sandbox = self._inside(request)
+        running = [p for (box, _), p in self.processes.items() if box == sandbox.id and p.returncode is None]
+        return web.json_response({"processes": [{"pid": p.pid, "config": {"cmd": "", "args": []}} for p in running]})
+
+    async def signal(self, request: web.Request) -> web.Response:
+        sandbox, body = self._inside(request), await request.json()
+        process = self.processes.get((sandbox.id, int(body["process"]["pid"])))
+        if process is None or process.returncode is not None:
+            return web.json_response({"code": "not_found", "message": "process not found"}, status=404)
+        process.kill()
+        return web.json_response({})
+
+
+def _framed(message: dict[str, Any], flag: int = 0) -> bytes:
+    data = json.dumps(message).encode()
+    return struct.pack(">BI", flag, len(data)) + data
+
+
+def _unframed(data: bytes) -> dict[str, Any]:
+    _, size = struct.unpack(">BI", data[:5])
+    message: dict[str, Any] = json.loads(data[5 : 5 + size])
+    return message
+
+
+async def _pump(name: str, pipe: asyncio.StreamReader | None, events: asyncio.Queue[dict[str, Any] | None]) -> None:
+    assert pipe is not None
+    while chunk := await pipe.read(65536):
+        await events.put({"data": {name: base64.b64encode(chunk).decode()}})
+
+
+async def _ended(
+    process: asyncio.subprocess.Process,
+    pumps: asyncio.Future[Any],
+    events: asyncio.Queue[dict[str, Any] | None],
+    timeout: float | None,
+) -> int:
+    try:
+        await asyncio.wait_for(asyncio.shield(pumps), timeout)
+    except TimeoutError:
+        process.kill()  # envd kills a command at its deadline
+    code = await process.wait()
+    await events.put(None)
+    return code if code >= 0 else 128 - code
+
+
+async def _next(events: asyncio.Queue[dict[str, Any] | None]) -> dict[str, Any] | None:
+    try:
+        return await asyncio.wait_for(events.get(), KEEPALIVE)
+    except TimeoutError:
+        return {"keepalive": {}}
+
+
+def routes(provider: Provider, _args: argparse.Namespace) -> list[web.RouteDef]:
+    return E2B(provider).routes()
+
+
+if __name__ == "__main__":
+    serve("e2b", routes)
