@@ -152,6 +152,8 @@ class Http:
     def _make_pool(self, proxy: str | None, *, insecure: bool) -> urllib3.PoolManager:
         context = tls_context(self._extra_ca)
         if insecure:
+            # The user named this host as one not to be checked; a warning per request tells nothing new.
+            urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         timeout = urllib3.Timeout(connect=15, read=float(os.environ.get("PX_HTTP_TIMEOUT", "60")))

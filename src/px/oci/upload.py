@@ -1,7 +1,9 @@
 """One blob on its way to a registry: found there, mounted from another repository, or sent, resumed if need be.
 
 The first try sends the blob as one stream, which every registry takes.  If the connection breaks, the
-registry is asked how much it has, and the rest follows in chunks, so that a bad line makes progress.
+registry is asked how much it has, and the rest follows in chunks, so that a bad line makes progress.  A
+registry that cannot continue (Docker's own cannot, when the cut came in the middle of a request) gets this
+blob from its start; the other blobs are not touched.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 CHUNK = 8 << 20
 _PIECE = 1 << 18
+_TOO_LARGE = 413
 SENT, MOUNTED = "sent", "mounted"
 
 
@@ -41,27 +44,27 @@ def send_blob(
     *,
     mount_from: str | None = None,
     on_bytes: Callable[[int], None] = lambda _: None,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
 ) -> str:
-    """Bring a blob that the registry lacks into the repository; says whether it was sent or mounted."""
+    """Bring a blob that the registry lacks into the repository; says whether it was sent or mounted.
+
+    With ``chunk``, it goes in pieces of that size from the beginning.
+    """
     upload = registry.attempt(lambda: _begin(registry, digest, mount_from))
     if upload is None:
         on_bytes(path.stat().st_size)
         return MOUNTED
-    failures, furthest, whole = 0, 0, True
+    failures, furthest = 0, 0
     while True:
         try:
-            _send(registry, upload, digest, path, None if whole else chunk, on_bytes)
+            _send(registry, upload, digest, path, chunk, on_bytes)
             return SENT
         except (FetchError, RegistryError) as e:
-            if _too_large(e) and (whole or chunk > _PIECE):
-                chunk = chunk if whole else chunk // 2
-            elif not passing(e) and not _lost(e):
-                raise
             failures = 0 if upload.offset > furthest else failures + 1
-            furthest, whole = max(furthest, upload.offset), False
-            if failures >= ATTEMPTS:
+            furthest = max(furthest, upload.offset)
+            if failures >= ATTEMPTS or not (passing(e) or _recoverable(e)):
                 raise
+            chunk = _smaller(chunk) if e.status == _TOO_LARGE else chunk or CHUNK
             registry.pause(failures, e)
             upload = _continue(registry, upload, digest, on_bytes)
 
@@ -160,10 +163,11 @@ def _pieces(path: Path, start: int, length: int, count: Callable[[int], None]) -
             count(len(piece))
 
 
-def _too_large(error: FetchError | RegistryError) -> bool:
-    return error.status == 413
+def _smaller(chunk: int | None) -> int:
+    """What to try when a request was too large for the registry or a proxy before it."""
+    return max(_PIECE, chunk // 2) if chunk else CHUNK
 
 
-def _lost(error: FetchError | RegistryError) -> bool:
-    """The registry forgot the upload, or has another idea of how far it got: both can be asked about."""
-    return error.status in (404, 416)
+def _recoverable(error: FetchError | RegistryError) -> bool:
+    """Too large; or the registry forgot the upload, or has another idea of how far it got."""
+    return error.status in (_TOO_LARGE, 404, 416)
