@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from px import console
@@ -22,17 +19,6 @@ if TYPE_CHECKING:
     from px.store.canonical import Value
     from px.store.objects import Store
     from px.store.tree import TreeWriter
-
-
-@cache
-def recipe() -> str:
-    """A digest of the code that makes trees: when it changes, so may what the same packages give."""
-    here = Path(__file__).parent
-    digest = hashlib.sha256()
-    makers = [here / f"{name}.py" for name in ("archive", "build", "elf", "image", "unpack")]
-    for path in sorted([*makers, *here.glob("fixups/*.py")]):
-        digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
 
 
 def build_base(
