@@ -1,0 +1,1 @@
+"""The programs that run a target inside a sandbox, behind one Protocol."""

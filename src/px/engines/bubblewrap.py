@@ -1,0 +1,135 @@
+"""The default engine: bubblewrap over the unpacked layers, without a daemon, an image or root."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from px.engines import arguments, binary, supervise
+from px.engines.spec import Problem, RunSpec
+from px.engines.streams import Streams
+from px.errors import PxError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from px.home import Home
+
+
+class Bubblewrap:
+    """Runs targets with bubblewrap; what it found out about the machine is kept under ``home``'s cache."""
+
+    name = "bubblewrap"
+
+    def __init__(self, home: Home):
+        self._cache = home.cache / "engines"
+        self._known = self._cache / "bubblewrap"
+
+    @cached_property
+    def _found(self) -> Path | Problem:
+        if sys.platform != "linux":
+            return Problem("bubblewrap is for Linux", ("Use docker or podman: px run --sandbox --engine docker …",))
+        candidates = binary.candidates()
+        identity = candidates.identity()
+        try:
+            known, _, path = self._known.read_text().partition("\n")
+        except (OSError, UnicodeDecodeError):
+            known, path = "", ""
+        if known == identity and path:
+            return Path(path)
+        found = binary.select(candidates)
+        if isinstance(found, Path):
+            found = self._try(found) or found
+        if isinstance(found, Path):
+            self._remember(f"{identity}\n{found}")
+        return found
+
+    def _try(self, path: Path) -> Problem | None:
+        from px.engines.diagnose import diagnose
+
+        return diagnose(path)
+
+    def _remember(self, text: str) -> None:
+        from px.store.files import write_atomically
+
+        try:
+            write_atomically(self._known, text.encode(), durable=False)
+        except OSError:
+            return  # a px home that cannot be written only makes the next start slower
+
+    def problem(self) -> Problem | None:
+        return self._found if isinstance(self._found, Problem) else None
+
+    @property
+    def binary(self) -> Path:
+        if isinstance(self._found, Problem):
+            raise PxError("PX905", reasons=self._found.reason, fix=self._found.fix)
+        return self._found
+
+    def run(
+        self,
+        spec: RunSpec,
+        *,
+        stdin: int | None = None,
+        stdout: int | Callable[[bytes], None] | None = None,
+        stderr: int | Callable[[bytes], None] | None = None,
+    ) -> int:
+        with Streams(stdin, stdout, stderr) as streams:
+            return start(self.binary, self.prepared(spec), streams)
+
+    def prepared(self, spec: RunSpec) -> RunSpec:
+        """``spec`` with a layer of this user's own on top, where the layers belong to somebody else.
+
+        Nobody can make a mount point in another user's directory, not even in an overlay of it; where two layers
+        have a directory, the upper one says whose it is.
+        """
+        if not spec.layers or spec.layers[-1].stat().st_uid == os.geteuid():
+            return spec
+        from px.engines.skeleton import ensure
+
+        return replace(spec, layers=(*spec.layers, ensure(self._cache / "skeleton", spec)))
+
+    def exec(self, spec: RunSpec) -> NoReturn:
+        code = self.run(spec)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)  # nothing is left to do, and an orderly end of the interpreter takes milliseconds
+
+
+def start(path: Path, spec: RunSpec, streams: Streams) -> int:
+    """Run ``spec`` with the bubblewrap at ``path``; the target's exit code."""
+    from px.engines import limits
+
+    group = limits.group(spec.limits) if spec.limits else limits.Group()
+    fds = arguments.Descriptors()
+    channel, init_end = os.pipe()
+    info, info_end = os.pipe()
+    try:
+        fds.add(init_end)
+        argv = arguments.command(spec, fds, channel=init_end)
+        argv = [*group.prefix, os.fspath(path), "--info-fd", fds.add(info_end), *argv]
+
+        def after_fork() -> None:
+            fds.close()
+            streams.started()
+
+        supervisor = supervise.Supervisor(lambda: supervise.first_process(info), spec.tty, streams.resize)
+        environment = dict(os.environ) if group.prefix else {}
+        code = supervisor.run(
+            supervise.Command(
+                argv, environment, tuple(fds.fds), streams.fds, group.join if group.directories else None
+            ),
+            after_fork,
+        )
+        if not supervise.started(channel) and code < 128:
+            raise supervise.failed_to_start("bubblewrap")
+        return code
+    finally:
+        fds.close()
+        os.close(channel)
+        os.close(info)
+        group.close()

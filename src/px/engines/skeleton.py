@@ -1,0 +1,50 @@
+"""Empty directories and files over which the sandbox's own are mounted, owned by whoever runs px.
+
+Only used with layers of another user, such as a store that an administrator fills for everybody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import TYPE_CHECKING
+
+from px.engines import hostfiles
+from px.engines.paths import Resolver
+from px.store.files import disk_errors
+from px.store.tree import remove_tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from px.engines.spec import RunSpec
+
+
+def ensure(root: Path, spec: RunSpec) -> Path:
+    """A layer with every place that ``spec`` needs; one per set of places, kept for the next run."""
+    resolve = Resolver(spec.layers).resolve
+    files = sorted({resolve(f.target) for f in hostfiles.all_files(spec)})
+    directories = sorted({resolve(d) for d in ("/proc", "/dev", "/sys", "/tmp", "/run", "/var/tmp", spec.home)})  # noqa: S108
+    for mount in spec.mounts:
+        (directories if mount.source.is_dir() else files).append(resolve(mount.target))
+    layer = root / hashlib.sha256("\0".join([*files, "", *directories]).encode()).hexdigest()[:16]
+    if not layer.is_dir():
+        with disk_errors(root):
+            _make(layer, files, directories)
+    return layer
+
+
+def _make(layer: Path, files: list[str], directories: list[str]) -> None:
+    draft = layer.with_name(f"{layer.name}.{os.getpid()}")
+    for name in directories:
+        (draft / name.lstrip("/")).mkdir(parents=True, exist_ok=True)
+    for name in files:
+        path = draft / name.lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    try:
+        draft.rename(layer)
+    except OSError:
+        remove_tree(draft)  # another px was faster
+        if not layer.is_dir():
+            raise

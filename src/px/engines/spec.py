@@ -1,0 +1,118 @@
+"""What is to be run, said once for every engine: a frozen :class:`RunSpec`, and the Protocol that takes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NoReturn, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+Sink = "int | Callable[[bytes], None] | None"
+"""Where a stream goes: a descriptor, a function that gets each piece as it comes, or None for px's own stream."""
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A file or directory of the host that the sandbox sees."""
+
+    source: Path
+    target: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A small read-only file that px makes for the sandbox."""
+
+    target: str
+    content: bytes
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds for the whole sandbox; None is no bound."""
+
+    memory: int | None = None
+    """Bytes of memory, page cache and private temporary files included, swap excluded."""
+    cpus: float | None = None
+    pids: int | None = None
+
+    def __bool__(self) -> bool:
+        return (self.memory, self.cpus, self.pids) != (None, None, None)
+
+
+@dataclass(frozen=True)
+class User:
+    """Who the target is inside; outside it is always the caller."""
+
+    uid: int = 1000
+    gid: int = 1000
+    name: str = "px"
+
+
+@dataclass(frozen=True)
+class ImageSource:
+    """The packed image for engines that cannot run unpacked layers; made only when such an engine asks."""
+
+    digest: str
+    """``sha256:…`` of the image's configuration, which is what docker and podman call its id."""
+    archive: Callable[[], Path]
+    """Write the image if need be, and say where: an OCI or docker archive."""
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One run of one target, complete: an engine adds nothing of the host to it."""
+
+    layers: tuple[Path, ...]
+    """Directories with unpacked read-only trees, lowest first."""
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str = "/app"
+    mounts: tuple[Mount, ...] = ()
+    files: tuple[DataFile, ...] = ()
+    network: bool = True
+    limits: Limits = field(default_factory=Limits)
+    tty: bool = False
+    """Whether the target shares the caller's terminal."""
+    hostname: str = "sandbox"
+    user: User = field(default_factory=User)
+    home: str = "/home/px"
+    read_only_root: bool = False
+    label: str = ""
+    """Something by which the run can be recognised: an image's sbx_id."""
+    image: ImageSource | None = None
+    extra_ca: Path | None = None
+    """Certificates that the target shall trust beside the image's own."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why an engine does not work here, and what would change that."""
+
+    reason: str
+    fix: tuple[str, ...]
+
+
+class Engine(Protocol):
+    """Something that can run a :class:`RunSpec`."""
+
+    name: str
+
+    def problem(self) -> Problem | None:
+        """Why this engine does not work on this machine; None when it does.  Asked once per process."""
+
+    def run(
+        self,
+        spec: RunSpec,
+        *,
+        stdin: int | None = None,
+        stdout: int | Callable[[bytes], None] | None = None,
+        stderr: int | Callable[[bytes], None] | None = None,
+    ) -> int:
+        """Run to the end; the target's exit code, or 128 + n when signal n ended it."""
+
+    def exec(self, spec: RunSpec) -> NoReturn:
+        """Run as the last thing that this process does, and exit as the target did."""

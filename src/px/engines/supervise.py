@@ -1,0 +1,150 @@
+"""Start bubblewrap, pass signals on, wait for the end.
+
+px stays as the parent instead of becoming bubblewrap, which costs nothing that can be measured and buys three
+things: a SIGTERM reaches the target and lets it clean up, where bubblewrap would die and have it killed; Ctrl-C
+reaches the target alone; and limits and captured streams are cleaned up after the run.
+
+Signals are blocked, here and in bubblewrap, which inherits the mask; px-init opens it again for the target.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NoReturn
+
+from px.errors import PxError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+FORWARDED = frozenset(
+    getattr(signal, f"SIG{name}") for name in ("INT", "QUIT", "TERM", "HUP", "USR1", "USR2", "ALRM", "WINCH")
+)
+# Python ignores these two for itself, and ignored signals stay ignored across exec.
+_PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
+_SI_KERNEL = 0x80
+
+
+@dataclass
+class Command:
+    """A program with all that it inherits."""
+
+    argv: list[str]
+    env: Mapping[str, str]
+    inherit: Iterable[int] = ()
+    streams: tuple[int, int, int] = (0, 1, 2)
+    before_exec: Callable[[], None] | None = None
+    """Called in the child, before exec: joining a cgroup."""
+
+
+@dataclass
+class Supervisor:
+    """Runs one command; signals that px gets go to the process that ``receiver`` finds."""
+
+    receiver: Callable[[], int | None]
+    shares_terminal: bool
+    on_resize: Callable[[], None] | None = None
+    _before: set[signal.Signals] = field(default_factory=set)
+
+    def run(self, command: Command, after_fork: Callable[[], None]) -> int:
+        watched = FORWARDED | {signal.SIGCHLD}
+        self._before = set(signal.pthread_sigmask(signal.SIG_BLOCK, watched))  # type: ignore[arg-type]
+        try:
+            pid = _spawn(command)
+            after_fork()
+            return self._wait(pid, watched)
+        finally:
+            _discard_pending(watched)
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+
+    def _wait(self, pid: int, watched: frozenset[signal.Signals]) -> int:
+        while True:
+            info = signal.sigwaitinfo(watched)
+            if info.si_signo == signal.SIGCHLD:
+                done, status = os.waitpid(pid, os.WNOHANG)
+                if done:
+                    return exit_code(status)
+            else:
+                self._forward(info)
+
+    def _forward(self, info: signal.struct_siginfo) -> None:
+        if info.si_signo == signal.SIGWINCH and self.on_resize is not None:
+            self.on_resize()
+        # What the terminal sends, it sends to every process of the foreground group, the target included.
+        if info.si_code == _SI_KERNEL and self.shares_terminal:
+            return
+        receiver = self.receiver()
+        if receiver is not None:
+            try:
+                os.kill(receiver, info.si_signo)
+            except ProcessLookupError:
+                return  # it ended in this moment, and the next signal here says so
+
+
+def _discard_pending(watched: frozenset[signal.Signals]) -> None:
+    # A child's end that was waited for already; the rest is for whoever handles signals after the run.
+    while signal.SIGCHLD in signal.sigpending() & watched:
+        signal.sigtimedwait({signal.SIGCHLD}, 0)
+
+
+def exit_code(status: int) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def _spawn(command: Command) -> int:
+    for fd in command.inherit:
+        os.set_inheritable(fd, True)
+    if command.before_exec is None:
+        # A quarter of the time of a fork, which copies the tables of Python's memory.
+        moves = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in _moved(command.streams)]
+        return os.posix_spawn(command.argv[0], command.argv, command.env, file_actions=moves, setsigdef=_PYTHON_IGNORES)
+    pid = os.fork()
+    if pid == 0:
+        _become(command, command.before_exec)
+    return pid
+
+
+def _moved(streams: tuple[int, int, int]) -> list[tuple[int, int]]:
+    return [(target, source) for target, source in enumerate(streams) if source != target]
+
+
+def _become(command: Command, before_exec: Callable[[], None]) -> NoReturn:
+    try:
+        for ignored in _PYTHON_IGNORES:
+            signal.signal(ignored, signal.SIG_DFL)
+        for target, source in _moved(command.streams):
+            os.dup2(source, target)
+        before_exec()
+        os.execve(command.argv[0], command.argv, command.env)
+    except OSError as e:
+        os.write(2, f"px: {command.argv[0]}: {e.strerror}\n".encode())
+    finally:
+        os._exit(126)
+
+
+def first_process(info_fd: int) -> int | None:
+    """The sandbox's process 1 as the host counts, from what bubblewrap wrote to its ``--info-fd``."""
+    text = b""
+    while b"}" not in text:
+        piece = os.read(info_fd, 4096)
+        if not piece:
+            return None
+        text += piece
+    number = text.partition(b'"child-pid":')[2].split(b",")[0].strip(b" \n}")
+    return int(number) if number.isdigit() else None
+
+
+def started(channel: int) -> bool:
+    """Whether px-init ran: it writes one byte before it starts the target."""
+    os.set_blocking(channel, False)
+    try:
+        return os.read(channel, 1) == b"R"
+    except BlockingIOError:
+        return False
+
+
+def failed_to_start(engine: str) -> PxError:
+    return PxError("PX906", engine=engine, problem="it could not set the sandbox up; its own message is above")
