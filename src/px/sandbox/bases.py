@@ -102,19 +102,20 @@ def load_base_lock(name: str, architecture: str) -> BaseLock:
     """Read the lock of a base; an unknown name is an error with the nearest one that exists."""
     directory = locks_directory()
     if not (directory / file_name(name, architecture)).is_file():
-        raise _unknown_base(name, architecture)
+        known = known_bases()
+        if name in known:
+            raise PxError("PX900", base=name, problem=f"px has no lock of it for {architecture}")
+        raise unknown_base(name, known)
     try:
         return read(directory, name, architecture)
     except (ValueError, KeyError, TypeError) as e:
         raise PxError("PX900", base=name, problem=f"its lock in {directory} cannot be read: {e}") from e
 
 
-def _unknown_base(name: str, architecture: str) -> PxError:
+def unknown_base(name: str, known: Sequence[str]) -> PxError:
+    """The error for a name that is no base, with the nearest one that is."""
     import difflib
 
-    known = known_bases()
-    if name in known:
-        return PxError("PX900", base=name, problem=f"px has no lock of it for {architecture}")
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     fix = [f'Did you mean {near[0]!r}? Set base = "{near[0]}".'] if near else []
     return PxError(
