@@ -12,6 +12,7 @@ import mmap
 import os
 import struct
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ DT_VERDEF, DT_VERDEFNUM, DT_VERNEED, DT_VERNEEDNUM = 0x6FFFFFFC, 0x6FFFFFFD, 0x6
 VER_FLG_WEAK = 2
 MACHINES = {3: "i386", 8: "mips", 20: "ppc", 21: "ppc64", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64",
             243: "riscv64", 258: "loongarch64"}  # fmt: skip
-_LIMIT = 1 << 16  # entries in any one table: far more than real files have, and a damaged one ends there
+# Far more than real files have; a damaged or hostile one ends there.
+_LIMIT = 1 << 16  # entries in any one table
+_LONGEST = 1 << 14  # bytes of any one name or search path
 
 
 class _DamagedError(Exception):
@@ -58,7 +61,7 @@ def read_elf(path: Path | str | bytes) -> Elf | None:
             return None
         with mmap.mmap(fd, 0, access=mmap.ACCESS_READ) as data:
             return _Image(data).elf()
-    except (_DamagedError, struct.error, IndexError, UnicodeDecodeError):
+    except (_DamagedError, struct.error, LookupError, ValueError, OverflowError):
         return None
     finally:
         os.close(fd)
@@ -107,8 +110,8 @@ class _Image:
             needed=tuple(self._string(v) for v in dynamic.get(DT_NEEDED, ())),
             rpath=self._search_path(dynamic, DT_RPATH),
             runpath=self._search_path(dynamic, DT_RUNPATH),
-            version_needs=tuple(self._version_needs(dynamic)),
-            versions=tuple(self._versions(dynamic)),
+            version_needs=tuple(islice(self._version_needs(dynamic), _LIMIT)),
+            versions=tuple(islice(self._versions(dynamic), _LIMIT)),
         )
 
     def _dynamic(self) -> dict[int, list[int]]:
@@ -145,7 +148,7 @@ class _Image:
 
     def _string(self, index: int) -> str:
         start, end = self.strings
-        stop = self.data.find(b"\0", start + index, end)
+        stop = self.data.find(b"\0", start + index, min(end, start + index + _LONGEST))
         if not start <= start + index < end or stop < 0:
             raise _DamagedError
         return self.data[start + index : stop].decode("utf-8")
@@ -164,6 +167,8 @@ class _Image:
                 _, flags, _, name, step = self.unpack("IHHII", entry)
                 if not flags & VER_FLG_WEAK:
                     yield self._string(file), self._string(name)
+                if not step:
+                    break
                 entry += step
             at += following
             if not following:

@@ -74,6 +74,7 @@ class Row:
 
     capabilities: tuple[str, ...]
     text: str
+    """The reason, with {name} for the distribution as the lock spells it."""
     sdist_only: bool
     library: str | None = None
     unless: frozenset[str] = frozenset()
@@ -88,10 +89,10 @@ def distributions() -> Mapping[str, tuple[Row, ...]]:
         raw = tomllib.load(f)
     found: dict[str, tuple[Row, ...]] = {}
     for name, capabilities in raw["builds"].items():
-        found[name] = (Row(tuple(capabilities), "its sdist is built against it", sdist_only=True),)
+        found[name] = (Row(tuple(capabilities), "{name}: its sdist is built against it", sdist_only=True),)
     for verb, noun in (("opens", "library"), ("runs", "program")):
         for name, row in raw[verb].items():
-            text = f"{verb} {row[noun]} at run time"
+            text = f"{{name}} {verb} {row[noun]} at run time"
             unless = frozenset(row.get("unless", ()))
             made = Row(tuple(row["capabilities"]), text, sdist_only=False, library=row.get("library"), unless=unless)
             found[name] = (*found.get(name, ()), made)
@@ -131,7 +132,7 @@ def _from_lock(package: LockedPackage, names: set[str], base_sonames: frozenset[
         if row.library in base_sonames or row.unless & names:
             continue
         for capability in row.capabilities:
-            text = f"{package.name} {row.text}"
+            text = row.text.format(name=package.name)
             yield capability, Reason("lock", package.name, package.version, text, soname=row.library)
 
 
@@ -142,12 +143,13 @@ def _outside(
     inspected = [
         (p, inspections[p.pkg_build_oid]) for p in packages if p.pkg_build_oid and p.pkg_build_oid in inspections
     ]
-    provided = {path for _, inspection in inspected for path in inspection.provides}
+    provided = {found for _, inspection in inspected for found in inspection.provides}
     for package, inspection in inspected:
         for need in inspection.needs:
             if not need.required or need.soname in base_sonames:
                 continue
-            if not any(posixpath.join(directory, need.soname) in provided for directory in need.search):
+            places = ((need.machine, posixpath.join(directory, need.soname)) for directory in need.search)
+            if provided.isdisjoint(places):
                 yield package, need
 
 

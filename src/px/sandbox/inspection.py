@@ -35,6 +35,7 @@ class Need:
     file: str
     soname: str
     required: bool
+    machine: str
     search: tuple[str, ...]
     """Directories of the env (as paths in the tree) where RPATH or RUNPATH make the loader look first."""
 
@@ -44,7 +45,8 @@ class Inspection:
     """What a package needs from outside, and the shared objects that others may find in it."""
 
     needs: tuple[Need, ...]
-    provides: tuple[str, ...]
+    provides: tuple[tuple[str, str], ...]
+    """(machine, path) of each shared object."""
 
 
 def inspect_pkg_build(store: Store, oid: str) -> Inspection:
@@ -59,12 +61,13 @@ def inspect_records(records: Sequence[Record]) -> Inspection:
     by_name = _by_name(records)
     required = required_paths(records)
     needs = [
-        Need(record.path, soname, record.path in required, search_path(record))
+        Need(record.path, soname, record.path in required, record.elf.machine, search_path(record))
         for record in records
         for soname in record.elf.needed
         if not _inside(record, soname, by_path, by_name)
     ]
-    return Inspection(tuple(needs), tuple(r.path for r in records if ".so" in posixpath.basename(r.path)))
+    provides = [(r.elf.machine, r.path) for r in records if ".so" in posixpath.basename(r.path)]
+    return Inspection(tuple(needs), tuple(provides))
 
 
 def required_paths(records: Sequence[Record]) -> frozenset[str]:

@@ -18,10 +18,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
+    from px.sandbox.bases import known_bases
     from px.sandbox.capabilities import table
     from px.sandbox.manifest import DEFAULT_BASE
 
-    bases = sorted({base for capability in table().values() for base in capability.packages})
+    bases = list(known_bases())
     if args.base is not None:
         _check_base(args.base, bases)
     rows = [c for c in table().values() if args.base is None or args.base in c.packages]

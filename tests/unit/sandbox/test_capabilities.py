@@ -1,0 +1,100 @@
+"""The capability table: its schema, its names, and what an unknown name says."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from px.errors import PxError
+from px.sandbox import sonames
+from px.sandbox.capabilities import ALIASES, DATA, find, nearest, normalise, packages, table
+from px.sandbox.inference import distributions
+from px.sandbox.patterns import load
+
+PROMISED = (
+    "postgres mysql odbc imagecodecs xml xmlsec ldap kerberos ffi curl openssl ssh magic fonts pango opengl audio video"
+    " blas hdf5 geo graphviz barcode ocr git compression"
+)
+
+
+def test_every_promised_capability_is_there_on_both_bases() -> None:
+    for name in PROMISED.split():
+        assert set(table()[name].packages) >= {"debian-12", "debian-13"}, name
+
+
+@pytest.mark.parametrize("name", sorted(table()))
+def test_rows_are_complete_and_sorted(name: str) -> None:
+    with (DATA / "capabilities.toml").open("rb") as f:
+        row = tomllib.load(f)[name]
+    assert normalise(name) == name
+    assert row.pop("summary").strip()
+    for lists in row.values():
+        assert set(lists) == {"runtime", "build"}
+        assert lists["runtime"], "a capability that brings nothing to an image is none"
+        for kind in ("runtime", "build"):
+            assert lists[kind] == sorted(set(lists[kind]))
+
+
+def test_images_get_no_headers_and_no_compilers() -> None:
+    for capability in table().values():
+        for lists in capability.packages.values():
+            assert not [p for p in lists.runtime if p.endswith("-dev") or p.startswith(("gcc", "g++", "pkg"))]
+
+
+def test_the_other_tables_name_only_capabilities_that_exist() -> None:
+    known = set(table())
+    assert set(ALIASES.values()) <= known
+    for base, found in sonames.tables().items():
+        owners = {c for row in found.owners.values() for c in row}
+        assert owners <= known
+        assert all(base in table()[c].packages for c in owners)
+    for rows in distributions().values():
+        for row in rows:
+            assert set(row.capabilities) <= known
+            assert row.capabilities == tuple(sorted(row.capabilities))
+    assert {c for mapping in load().tables.values() for c in mapping.values()} <= known
+    assert {p.capability for p in load().patterns if p.capability} <= known
+
+
+def test_distribution_names_are_normalised_and_sorted() -> None:
+    with (DATA / "distributions.toml").open("rb") as f:
+        raw = tomllib.load(f)
+    for rows in raw.values():
+        assert [normalise(name) for name in rows] == list(rows)
+        assert list(rows) == sorted(rows)
+
+
+def test_an_opened_library_is_one_that_its_capabilities_bring() -> None:
+    for rows in distributions().values():
+        for row in rows:
+            if row.library and ".so" in row.library:
+                for base in ("debian-12", "debian-13"):
+                    owners = sonames.owners(row.library, base)
+                    assert set(row.capabilities) & set(owners), (row, base)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [("postgers", "postgres"), ("postgresql", "postgres"), ("libxml2", "xml"), ("Image_Codec", "imagecodecs")],
+)
+def test_an_unknown_name_suggests_the_nearest(wrong: str, right: str) -> None:
+    assert nearest(wrong) == right
+    with pytest.raises(PxError) as caught:
+        find(wrong, "debian-12")
+    assert caught.value.code == "PX901"
+    assert repr(right) in caught.value.fix[0]
+
+
+def test_a_base_without_the_capability_is_px901() -> None:
+    with pytest.raises(PxError) as caught:
+        find("postgres", "alpine-3.20")
+    assert caught.value.code == "PX901"
+    assert "debian-12, debian-13" in caught.value.why[0]
+
+
+def test_packages_of_a_set() -> None:
+    assert packages(["postgres"], "debian-12") == ("libpq5",)
+    assert packages(["Postgres", "curl"], "debian-13", build=True) == (
+        "libcurl4-openssl-dev", "libcurl4t64", "libpq-dev", "libpq5", "libssl-dev", "perl-base",
+    )  # fmt: skip
