@@ -67,7 +67,7 @@ class Bubblewrap:
     @property
     def binary(self) -> Path:
         if isinstance(self._found, Problem):
-            raise PxError("PX905", reasons=self._found.reason, fix=self._found.fix)
+            raise PxError("PX905", why=[self._found.reason], fix=self._found.fix)
         return self._found
 
     def run(
@@ -113,18 +113,14 @@ def start(path: Path, spec: RunSpec, streams: Streams) -> int:
         argv = arguments.command(spec, fds, channel=init_end)
         argv = [*group.prefix, os.fspath(path), "--info-fd", fds.add(info_end), *argv]
 
-        def after_fork() -> None:
+        def after_fork(_: int) -> None:
             fds.close()
             streams.started()
 
         supervisor = supervise.Supervisor(lambda: supervise.first_process(info), spec.tty, streams.resize)
         environment = dict(os.environ) if group.prefix else {}
-        code = supervisor.run(
-            supervise.Command(
-                argv, environment, tuple(fds.fds), streams.fds, group.join if group.directories else None
-            ),
-            after_fork,
-        )
+        command = supervise.Command(argv, environment, tuple(fds.fds), streams.fds)
+        code = supervisor.run(command, after_fork)
         if not supervise.started(channel) and code < 128:
             raise supervise.failed_to_start("bubblewrap")
         return code

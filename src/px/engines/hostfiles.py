@@ -27,9 +27,13 @@ _LOCAL_HOSTS = b"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback
 
 def all_files(spec: RunSpec) -> Iterator[DataFile]:
     yield from network_files(spec)
+    yield from trust_files(spec)
+    yield from spec.files
+
+
+def trust_files(spec: RunSpec) -> Iterator[DataFile]:
     if spec.extra_ca is not None:
         yield DataFile(EXTRA_CA, _trusted(spec))
-    yield from spec.files
 
 
 def network_files(spec: RunSpec) -> Iterator[DataFile]:

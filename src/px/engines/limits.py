@@ -27,17 +27,31 @@ CONTROLLERS = ("memory", "cpu", "pids")
 _counter = count()
 
 
+# A shell joins the groups and then becomes bubblewrap, so that everything from there on is counted.
+_JOIN = """
+count=$1; shift
+while [ "$count" -gt 0 ]; do
+    echo 0 >"$1/cgroup.procs" || exit 125
+    shift; count=$((count - 1))
+done
+exec "$@"
+"""
+
+
 @dataclass
 class Group:
-    """Where the sandbox's processes will be counted: a command in front of bubblewrap's, or directories to join."""
+    """Where the sandbox's processes will be counted."""
 
-    prefix: tuple[str, ...] = ()
+    scope: tuple[str, ...] = ()
+    """The command that asks systemd, where that is the way."""
     directories: list[Path] = field(default_factory=list)
 
-    def join(self) -> None:
-        """Called in the child: from here on it and its descendants are bounded."""
-        for directory in self.directories:
-            (directory / "cgroup.procs").write_text("0")
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        """What comes before bubblewrap's own command."""
+        if not self.directories:
+            return self.scope
+        return ("/bin/sh", "-c", _JOIN, "px-limits", str(len(self.directories)), *map(str, self.directories))
 
     def close(self) -> None:
         for directory in self.directories:
@@ -54,7 +68,7 @@ def group(limits: Limits) -> Group:
         return Group()
     prefix = systemd_scope(limits)
     if prefix is not None:
-        return Group(prefix=prefix)
+        return Group(scope=prefix)
     made = Group()
     try:
         for directory, settings in _places(limits):

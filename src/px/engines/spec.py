@@ -9,9 +9,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-Sink = "int | Callable[[bytes], None] | None"
-"""Where a stream goes: a descriptor, a function that gets each piece as it comes, or None for px's own stream."""
-
 
 @dataclass(frozen=True)
 class Mount:
@@ -56,10 +53,11 @@ class User:
 class ImageSource:
     """The packed image for engines that cannot run unpacked layers; made only when such an engine asks."""
 
-    digest: str
-    """``sha256:…`` of the image's configuration, which is what docker and podman call its id."""
+    names: tuple[str, ...]
+    """What the client may know it by: ``sha256:…`` of the configuration, which docker and podman call the image's
+    id, and of the manifest, which newer dockers do.  If the client has either, nothing is loaded."""
     archive: Callable[[], Path]
-    """Write the image if need be, and say where: an OCI or docker archive."""
+    """Write the image if need be, and say where: an archive that ``docker load`` takes."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,10 @@ class Engine(Protocol):
         stdout: int | Callable[[bytes], None] | None = None,
         stderr: int | Callable[[bytes], None] | None = None,
     ) -> int:
-        """Run to the end; the target's exit code, or 128 + n when signal n ended it."""
+        """Run to the end; the target's exit code, or 128 + n when signal n ended it.
+
+        A stream is a descriptor, or a function that gets each piece as it comes, or None for px's own.
+        """
 
     def exec(self, spec: RunSpec) -> NoReturn:
         """Run as the last thing that this process does, and exit as the target did."""

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
-Sink = "int | Callable[[bytes], None] | None"
-
 
 class Streams:
     """The three descriptors that the target gets, with a thread for each one that a function reads."""

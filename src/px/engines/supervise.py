@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from px.errors import PxError
 
@@ -35,8 +35,8 @@ class Command:
     env: Mapping[str, str]
     inherit: Iterable[int] = ()
     streams: tuple[int, int, int] = (0, 1, 2)
-    before_exec: Callable[[], None] | None = None
-    """Called in the child, before exec: joining a cgroup."""
+    clear_mask: bool = False
+    """Whether the program handles signals itself; bubblewrap does not, and keeps them blocked."""
 
 
 @dataclass
@@ -48,12 +48,12 @@ class Supervisor:
     on_resize: Callable[[], None] | None = None
     _before: set[signal.Signals] = field(default_factory=set)
 
-    def run(self, command: Command, after_fork: Callable[[], None]) -> int:
+    def run(self, command: Command, after_fork: Callable[[int], None]) -> int:
         watched = FORWARDED | {signal.SIGCHLD}
         self._before = set(signal.pthread_sigmask(signal.SIG_BLOCK, watched))  # type: ignore[arg-type]
         try:
             pid = _spawn(command)
-            after_fork()
+            after_fork(pid)
             return self._wait(pid, watched)
         finally:
             _discard_pending(watched)
@@ -95,34 +95,19 @@ def exit_code(status: int) -> int:
 
 
 def _spawn(command: Command) -> int:
+    # A quarter of the time of a fork, which copies the tables of Python's memory.
     for fd in command.inherit:
         os.set_inheritable(fd, True)
-    if command.before_exec is None:
-        # A quarter of the time of a fork, which copies the tables of Python's memory.
-        moves = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in _moved(command.streams)]
-        return os.posix_spawn(command.argv[0], command.argv, command.env, file_actions=moves, setsigdef=_PYTHON_IGNORES)
-    pid = os.fork()
-    if pid == 0:
-        _become(command, command.before_exec)
-    return pid
-
-
-def _moved(streams: tuple[int, int, int]) -> list[tuple[int, int]]:
-    return [(target, source) for target, source in enumerate(streams) if source != target]
-
-
-def _become(command: Command, before_exec: Callable[[], None]) -> NoReturn:
-    try:
-        for ignored in _PYTHON_IGNORES:
-            signal.signal(ignored, signal.SIG_DFL)
-        for target, source in _moved(command.streams):
-            os.dup2(source, target)
-        before_exec()
-        os.execve(command.argv[0], command.argv, command.env)
-    except OSError as e:
-        os.write(2, f"px: {command.argv[0]}: {e.strerror}\n".encode())
-    finally:
-        os._exit(126)
+    moves = [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(command.streams) if fd != target]
+    mask = () if command.clear_mask else signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    return os.posix_spawn(
+        command.argv[0],
+        command.argv,
+        command.env,
+        file_actions=moves,
+        setsigmask=mask,
+        setsigdef=_PYTHON_IGNORES,
+    )
 
 
 def first_process(info_fd: int) -> int | None:

@@ -1,0 +1,49 @@
+"""The podman engine."""
+
+from __future__ import annotations
+
+import os
+import resource
+from typing import TYPE_CHECKING
+
+from px.engines.containers import Containers
+from px.engines.spec import Problem
+from px.process import run
+
+if TYPE_CHECKING:
+    from px.engines.spec import RunSpec
+
+
+class Podman(Containers):
+    """Runs the packed image with podman, as root or rootless."""
+
+    name = "podman"
+
+    def check(self) -> Problem | None:
+        if self._client is None:
+            return Problem("podman is not installed", ("Install it: https://podman.io/docs/installation",))
+        asked = run([self._client, "info", "--format", "{{.Host.OCIRuntime.Name}} {{.Host.CgroupsVersion}}"])
+        if not asked.ok:
+            said = asked.stderr.strip().splitlines()
+            return Problem(said[-1] if said else f"podman info ended with code {asked.code}", ("Run: podman info",))
+        runtime, _, cgroups = asked.stdout.strip().partition(" ")
+        if runtime == "crun" and cgroups == "v1" and os.path.isdir("/sys/fs/cgroup/unified"):
+            return Problem(
+                "podman's runtime crun does not work with control groups of both versions at once (hybrid mode)",
+                ('Use runc: install it and set runtime = "runc" under [engine] in containers.conf',),
+            )
+        return None
+
+    def identity(self, spec: RunSpec) -> tuple[list[str], int, int]:
+        """Rootless podman maps the caller to any id; as root it maps nothing, like docker."""
+        if os.geteuid() == 0:
+            return ["--user", f"{os.getuid()}:{os.getgid()}"], os.getuid(), os.getgid()
+        uid, gid = spec.user.uid, spec.user.gid
+        return ["--userns", f"keep-id:uid={uid},gid={gid}", "--user", f"{uid}:{gid}"], uid, gid
+
+    def special(self) -> list[str]:
+        # podman asks for more open files and processes than a caller without the right to raise them has.
+        bounds = (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC))
+        return [
+            o for name, kind in bounds for o in ("--ulimit", f"{name}={':'.join(map(str, resource.getrlimit(kind)))}")
+        ]
