@@ -116,14 +116,16 @@ def _copy(member: _Member, write: Callable[[bytes], object]) -> None:
     except OSError as e:
         raise ContentError(part.root, member.source, f"cannot be read: {e.strerror}") from e
     try:
-        while left and (chunk := os.read(fd, min(_CHUNK, left))):
+        # One byte more than is expected: a file that has grown shows without another call.
+        while left >= 0 and (chunk := os.read(fd, min(_CHUNK, left + 1))):
             digest.update(chunk)
             write(chunk)
             left -= len(chunk)
-        longer = os.read(fd, 1)
+            if not left and len(chunk) < _CHUNK:
+                break
     finally:
         os.close(fd)
-    if left or longer or digest.hexdigest() != member.detail:
+    if left or digest.hexdigest() != member.detail:
         raise ContentError(part.root, member.source, "its content is not what it was when it was recorded")
     write(padding(member.size))
 

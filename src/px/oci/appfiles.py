@@ -1,0 +1,190 @@
+"""Which files of the working tree go into an image, and which of them are not committed.
+
+In a git repository: every tracked file, and every file that is neither tracked nor ignored (those make the
+tree dirty, which the caller asks about first).  Elsewhere: every file that no ``.gitignore`` excludes.  Never:
+version control, caches, virtual environments, ``.env`` files, ``.px/``.  ``.pxignore`` and the manifest's
+excludes take out more, committed or not; their ``!`` lines put back what git ignores.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from px import console
+from px.errors import PxError
+from px.oci.ignore import OwnRules, Patterns, ignored, last_match, never
+from px.oci.worktree import Change, Tracked, changes, exclude_files, governing_repository, tracked
+from px.store.tree import native
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+_NOTHING = Tracked(frozenset(), frozenset())
+
+
+@dataclass(frozen=True)
+class _Here:
+    """What the walk knows in one directory."""
+
+    path: str
+    stack: tuple[Patterns, ...]
+    tracked: Tracked
+    base: str
+    """Where the repository that ``tracked`` speaks of begins: a submodule has its own."""
+    ways: frozenset[str]
+    """Directories with tracked files somewhere below, by their full path."""
+    below_ignored: bool = False
+
+
+def dirty(root: Path, *, exclude: Sequence[str] = ()) -> list[Change] | None:
+    """What is not committed among what would be packed; None where there is no git repository to compare with."""
+    if governing_repository(root) is None:
+        return None
+    rules = _own_rules(root, exclude)
+    return [change for change in changes(root) if not _left_out(change.path.rstrip("/"), rules)]
+
+
+def _left_out(path: str, rules: OwnRules) -> bool:
+    parts = path.split("/")
+    for n in range(1, len(parts) + 1):
+        directory = n < len(parts)
+        if never(parts[n - 1], directory=directory) or rules.verdict("/".join(parts[:n]), directory=directory):
+            return True
+    return False
+
+
+def _own_rules(root: Path, exclude: Sequence[str]) -> OwnRules:
+    lines = list(exclude)
+    with suppress(FileNotFoundError):
+        lines += (root / ".pxignore").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    return OwnRules.of(lines)
+
+
+def chosen(root: Path, *, exclude: Sequence[str] = ()) -> Iterator[str]:
+    """The paths of every file and link that is packed, in no particular order."""
+    rules = _own_rules(root, exclude)
+    pending = [_start(root)]
+    while pending:
+        here = pending.pop()
+        for name, is_directory in _listed(root, here.path):
+            path = f"{here.path}/{name}" if here.path else name
+            if never(name, directory=is_directory) or rules.verdict(path, directory=is_directory):
+                continue
+            if is_directory:
+                below = _enter(root, here, path, rules)
+                if below is not None:
+                    pending.append(below)
+            elif _wanted(here, path, rules):
+                yield path
+
+
+def _start(root: Path) -> _Here:
+    top = governing_repository(root)
+    if top is None:
+        return _Here("", _with_gitignore(root, "", ()), _NOTHING, "", frozenset())
+    found = tracked(root)
+    outside = [patterns for file in exclude_files(root) if (patterns := Patterns.read(file, "")) is not None]
+    above = _above(root, top)
+    stack = _with_gitignore(root, "", (*_shifted(outside, root, top), *above))
+    return _Here("", stack, found, "", _ways(found, ""))
+
+
+@dataclass(frozen=True)
+class _Shifted(Patterns):
+    """Patterns of a directory above the root: paths get their missing front before they are asked about."""
+
+    front: str = ""
+
+    def verdict(self, path: str, *, directory: bool) -> bool | None:
+        full = self.front + path
+        return last_match(self.spec, full + "/" if directory else full)
+
+
+def _shifted(patterns: Sequence[Patterns], root: Path, above: Path) -> Iterator[Patterns]:
+    front = root.relative_to(above).as_posix()
+    for one in patterns:
+        yield _Shifted("", one.spec, "" if front == "." else front + "/")
+
+
+def _above(root: Path, top: Path) -> Iterator[Patterns]:
+    """The ``.gitignore`` files between the top of the repository and a project further down."""
+    folders = [folder for folder in root.parents if folder == top or folder.is_relative_to(top)]
+    for folder in reversed(folders):
+        found = Patterns.read(folder / ".gitignore", "")
+        if found is not None:
+            yield from _shifted([found], root, folder)
+
+
+def _with_gitignore(root: Path, path: str, stack: tuple[Patterns, ...]) -> tuple[Patterns, ...]:
+    found = Patterns.read(root / path / ".gitignore", path)
+    return stack if found is None else (*stack, found)
+
+
+def _ways(found: Tracked, base: str) -> frozenset[str]:
+    ways: set[str] = set()
+    for path in (*found.files, *(f"{submodule}/." for submodule in found.submodules)):
+        parent = (base + path).rpartition("/")[0]
+        while parent and parent not in ways:
+            ways.add(parent)
+            parent = parent.rpartition("/")[0]
+    return frozenset(ways)
+
+
+def _listed(root: Path, path: str) -> list[tuple[str, bool]]:
+    """(name, whether it is a directory) of what lies in a directory; as in git, sockets and pipes do not count."""
+    found = []
+    try:
+        with os.scandir(native(root, path) if path else os.fsencode(root)) as items:
+            for item in items:
+                name = item.name.decode("utf-8", "surrogateescape")
+                if item.is_dir(follow_symlinks=False):
+                    found.append((name, True))
+                elif item.is_file(follow_symlinks=False) or item.is_symlink():
+                    found.append((name, False))
+                else:
+                    console.detail(f"{path}/{name} is neither a file, a directory nor a link: not packed")
+    except PermissionError:
+        raise cannot(path or ".", "the directory cannot be read", f"Make it readable: chmod u+rx {path}") from None
+    return found
+
+
+def _enter(root: Path, here: _Here, path: str, rules: OwnRules) -> _Here | None:
+    """What to know in a directory, or None if nothing in it is packed."""
+    if path[len(here.base) :] in here.tracked.submodules:
+        return _submodule(root, path)
+    tracked_below = path in here.ways
+    asked = rules.verdict(path, directory=True) is False
+    out = here.below_ignored or ignored(here.stack, path, directory=True) or _is_environment(root, path)
+    if out and not asked and not tracked_below and path not in rules.wanted:
+        return None
+    stack = _with_gitignore(root, path, here.stack)
+    return _Here(path, stack, here.tracked, here.base, here.ways, out and not asked)
+
+
+def _is_environment(root: Path, path: str) -> bool:
+    """A virtual environment under whatever name it has."""
+    return os.path.lexists(native(root, f"{path}/pyvenv.cfg"))
+
+
+def _submodule(root: Path, path: str) -> _Here:
+    if not os.path.lexists(native(root, f"{path}/.git")):
+        raise cannot(path, "the submodule is not checked out", f"git submodule update --init --recursive {path}")
+    found = tracked(root / path)
+    # A repository of its own: the outer one's ignore files do not reach into it.
+    outside = [p for file in exclude_files(root / path) if (p := Patterns.read(file, path)) is not None]
+    stack = _with_gitignore(root, path, tuple(outside))
+    return _Here(path, stack, found, path + "/", _ways(found, path + "/"))
+
+
+def _wanted(here: _Here, path: str, rules: OwnRules) -> bool:
+    if path[len(here.base) :] in here.tracked.files or rules.verdict(path, directory=False) is False:
+        return True
+    return not here.below_ignored and not ignored(here.stack, path, directory=False)
+
+
+def cannot(path: str, problem: str, remedy: str) -> PxError:
+    return PxError("PX921", path=path, problem=problem, remedy=remedy)
