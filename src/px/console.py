@@ -6,45 +6,40 @@ Standard output belongs to data (and to the target of ``px run``); nothing here 
 from __future__ import annotations
 
 import os
-import re
 import sys
-import threading
 import time
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from _thread import allocate_lock
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
+    from types import TracebackType
 
 QUIET, NORMAL, VERBOSE, DEBUG = range(4)
 
-_CREDENTIALS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)[^/@\s]+@", re.IGNORECASE)
-_QUERY_SECRET = re.compile(
-    r"(?P<name>[?&][^=&\s]*(?:token|signature|credential|key|secret|password)[^=&\s]*=)[^&\s]+", re.IGNORECASE
-)
 
-
-@dataclass
 class Settings:
     """How much is said and how; set once by the command line."""
 
-    level: int = NORMAL
-    color: bool = False
-    bars: bool = False
+    level = NORMAL
+    color = False
+    bars = False
     log: Path | None = None
 
 
 settings = Settings()
-_lock = threading.Lock()
+_lock = allocate_lock()
 
 
 def redact(text: str) -> str:
     """Take user names, passwords and tokens out of every URL in ``text``."""
     if "://" not in text:
         return text
-    return _QUERY_SECRET.sub(r"\g<name>***", _CREDENTIALS.sub(r"\g<scheme>", text))
+    import re
+
+    text = re.sub(r"([a-z][a-z0-9+.-]*://)[^/@\s]+@", r"\1", text, flags=re.IGNORECASE)
+    query = r"([?&][^=&\s]*(?:token|signature|credential|key|secret|password)[^=&\s]*=)[^&\s]+"
+    return re.sub(query, r"\1***", text, flags=re.IGNORECASE)
 
 
 def configure(*, level: int, color: bool | None) -> None:
@@ -109,7 +104,7 @@ class Progress:
     def __init__(self, label: str, total: int, unit: str):
         self.label, self.total, self.unit = label, total, unit
         self.done = 0
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
         self._started = time.monotonic()
         self._drawn = 0.0
 
@@ -132,22 +127,18 @@ class Progress:
             sys.stderr.write(f"\r\x1b[2K{self.label} {bar} {self._amount(self.done)} / {self._amount(self.total)}")
             sys.stderr.flush()
 
-    def close(self, *, ok: bool) -> None:
+    def __enter__(self) -> Progress:  # noqa: PYI034 - typing.Self would import typing
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if self._drawn:
             with _lock:
                 sys.stderr.write("\r\x1b[2K")
                 sys.stderr.flush()
-        if ok:
+        if error is None:
             _say(f"{self.label}: {self._amount(self.done)} in {time.monotonic() - self._started:.1f} s", NORMAL)
 
 
-@contextmanager
-def progress(label: str, total: int, unit: str = "B") -> Iterator[Progress]:
+def progress(label: str, total: int, unit: str = "B") -> Progress:
     """Show the progress of ``total`` bytes (or other units); the finished line says how long it took."""
-    bar = Progress(label, total, unit)
-    ok = False
-    try:
-        yield bar
-        ok = True
-    finally:
-        bar.close(ok=ok)
+    return Progress(label, total, unit)

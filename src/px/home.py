@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
+
+from px.project.fingerprint import home_root
 
 
 @dataclass(frozen=True)
@@ -15,8 +16,7 @@ class Home:
 
     @classmethod
     def from_environment(cls) -> Home:
-        configured = os.environ.get("PX_HOME")
-        return cls(Path(configured).expanduser().absolute() if configured else Path.home() / ".px")
+        return cls(Path(home_root()))
 
     @property
     def objects(self) -> Path:

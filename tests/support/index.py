@@ -6,6 +6,7 @@ import base64
 import hashlib
 import re
 import threading
+import zipfile
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
@@ -24,11 +25,15 @@ class Index:
         self.requests: list[str] = []
         self.cut_after: int | None = None
         """Break the connection after so many bytes of a file, once."""
+        self.gone: set[str] = set()
+        """Files that the pages list and that are not there any more."""
         index = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 index.answer(self)
+
+            do_HEAD = do_GET  # noqa: N815
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
                 return
@@ -56,15 +61,19 @@ class Index:
         if found:
             self._send(request, self._page(found[1]).encode(), "text/html")
             return
-        path = self.directory / request.path.rpartition("/")[2]
-        if request.path.startswith("/files/") and path.is_file():
-            self._send(request, path.read_bytes(), "application/octet-stream")
-        else:
+        name = request.path.rpartition("/")[2]
+        path = self.directory / name.removesuffix(".metadata")
+        if not request.path.startswith("/files/") or not path.is_file() or name in self.gone:
             request.send_error(404)
+        elif name.endswith(".metadata"):
+            self._send(request, _metadata(path), "text/plain")
+        else:
+            self._send(request, path.read_bytes(), "application/octet-stream")
 
     def _page(self, name: str) -> str:
         rows = [
-            f'<a href="/files/{path.name}#sha256={hashlib.sha256(path.read_bytes()).hexdigest()}">{path.name}</a>'
+            f'<a href="/files/{path.name}#sha256={hashlib.sha256(path.read_bytes()).hexdigest()}"'
+            f"{' data-core-metadata=true' if path.suffix == '.whl' else ''}>{path.name}</a>"
             for path in sorted(self.directory.iterdir())
             if re.sub(r"[-_.]+", "-", path.name.split("-")[0]).lower() == name
         ]
@@ -78,7 +87,13 @@ class Index:
         if self.cut_after is not None and kind == "application/octet-stream":
             content, self.cut_after = content[: self.cut_after], None
             request.close_connection = True
-        request.wfile.write(content)
+        if request.command != "HEAD":
+            request.wfile.write(content)
+
+
+def _metadata(wheel: Path) -> bytes:
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.read(next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA")))
 
 
 @contextmanager

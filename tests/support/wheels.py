@@ -42,7 +42,9 @@ class WheelSpec:
         metadata += [f"Requires-Dist: {r}" for r in self.requires]
         files = {f"{module}/__init__.py": f"VERSION = {self.version!r}\n".encode(), **self.files}
         files[f"{info}/METADATA"] = ("\n".join(metadata) + "\n").encode()
-        files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {self.tag}\n".encode()
+        files[f"{info}/WHEEL"] = (
+            f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {self.tag}\n".encode()
+        )
         if self.entry_points:
             files[f"{info}/entry_points.txt"] = self.entry_points.encode()
         return files

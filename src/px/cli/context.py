@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from px import console
+from px.cli.host import here
 from px.home import Home
 
 if TYPE_CHECKING:
@@ -33,9 +34,7 @@ class Context:
     @classmethod
     def from_arguments(cls, args: argparse.Namespace) -> Context:
         frozen_by = "--frozen" if args.frozen else "CI" if console.in_ci() else None
-        directory = Path(args.project).absolute() if args.project else Path(os.environ.get("PWD") or Path.cwd())
-        if not args.project and not _is_here(directory):
-            directory = Path.cwd()
+        directory = Path(args.project).absolute() if args.project else Path(here())
         offline = args.offline or os.environ.get("UV_OFFLINE", "").lower() in ("1", "true", "yes")
         return cls(Home.from_environment(), directory, frozen_by, offline, args.json)
 
@@ -58,11 +57,3 @@ class Context:
 def emit_json(status: str, message: str, details: dict[str, object]) -> None:
     sys.stdout.write(json.dumps({"status": status, "message": message, "details": details}, indent=2) + "\n")
     sys.stdout.flush()
-
-
-def _is_here(directory: Path) -> bool:
-    # PWD keeps the path as the user typed it (symlinks and all), but only if it is still true.
-    try:
-        return directory.is_absolute() and directory.samefile(".")
-    except OSError:
-        return False

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, NamedTuple
 
 from px import __version__
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
 
-class Command(NamedTuple):
+class Command:
     """A row of the command table."""
 
-    module: str
-    summary: str
+    def __init__(self, module: str, summary: str):
+        self.module = module
+        self.summary = summary
 
 
 COMMANDS: dict[str, Command] = {
@@ -52,6 +53,11 @@ def main() -> None:
 
 def run(argv: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
+    if len(argv) > 1 and argv[0] == "run" and not argv[1].startswith("-"):
+        # No flags of px: nothing to parse, and, if nothing changed since the last run, nothing to do but that.
+        from px.cli.host import run_warm
+
+        run_warm(argv[1], list(argv[2:]))
     leading, rest = _split(argv)
     if not rest:
         return _without_command(leading)

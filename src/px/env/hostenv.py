@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, cast
 from px import console
 from px.env.wheel import EntryPoint, read_entry_points
 from px.store.files import disk_errors, write_json
-from px.store.locks import acquire
 from px.store.tree import Entry, remove_tree
 
 if TYPE_CHECKING:
@@ -59,10 +58,6 @@ def locate(
     return HostEnv(store.home.envs / f"{profile_oid}-{suffix}", interpreter.runtime.python)
 
 
-def env_lock(path: Path) -> Path:
-    return path.parent / ".locks" / path.name
-
-
 def ensure(
     store: Store, profile: Profile, root: Path, interpreter: Interpreter, editable: Mapping[str, bytes], *, force: bool
 ) -> HostEnv:
@@ -89,18 +84,6 @@ def ensure(
         finally:
             remove_tree(building)
     return env
-
-
-def in_use(path: Path) -> bool:
-    """Whether a process that px started still runs in this env."""
-    lock = env_lock(path)
-    if not lock.exists():
-        return False
-    fd = acquire(lock, wait=False)
-    if fd is None:
-        return True
-    os.close(fd)
-    return False
 
 
 class _Builder:

@@ -108,8 +108,8 @@ class Runtime:
         name, _, version = self.libc.partition("-")
         major, minor = (int(part) for part in version.split(".")[:2])
         if name == "musl":
-            return [f"musllinux_{major}_{m}_{self.machine}" for m in range(minor, -1, -1)] + [f"linux_{self.machine}"]
-        return _manylinux(minor, self.machine) + [f"linux_{self.machine}"]
+            return [f"linux_{self.machine}"] + [f"musllinux_{major}_{m}_{self.machine}" for m in range(minor, -1, -1)]
+        return [f"linux_{self.machine}", *_manylinux(minor, self.machine)]
 
 
 def _manylinux(minor: int, machine: str) -> list[str]:

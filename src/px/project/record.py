@@ -1,29 +1,24 @@
 """What px remembers of a project: for which manifests and lock its envs were built.
 
 One JSON file per project under ``PX_HOME/refs``, outside the project, so that a read-only working tree can
-be used and so that garbage collection finds its roots in one place.  The record is also the warm path: a
-``px run`` whose files have not changed needs nothing but this file and a few ``stat`` calls, so this
-module imports only what that path needs.
+be used and so that garbage collection finds its roots in one place.  The warm path reads the same file
+through :mod:`px.project.fingerprint`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from px.project import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from px.home import Home
-
-VERSION = 1
-# A file that was written this recently can change again without its time showing it.
-_RACY_NS = 2_000_000_000
 
 
 @dataclass(frozen=True)
@@ -70,27 +65,11 @@ class Record:
     """The digest of the inputs for which the lock was found to match the manifest."""
     envs: dict[str, BuiltEnv] = field(default_factory=dict)
 
-    def digest(self, paths: Iterable[str]) -> str:
+    def digest(self, names: Iterable[str]) -> str:
         """One hash over the content of the inputs, reading only those that may have changed."""
-        seen: dict[str, list[Any]] = {}
-        for name in sorted(paths):
-            seen[name] = self._look(name)
-        self.inputs = seen
-        text = json.dumps([[name, entry[4] if entry else None] for name, entry in seen.items()])
-        return hashlib.sha256(text.encode()).hexdigest()
-
-    def _look(self, name: str) -> list[Any]:
-        path = os.path.join(self.root, name)
-        try:
-            st = os.stat(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        signature = [st.st_size, st.st_mtime_ns, st.st_ctime_ns, st.st_ino]
-        known = self.inputs.get(name)
-        if known and known[:4] == signature and st.st_mtime_ns < self.recorded_at - _RACY_NS:
-            return known
-        with open(path, "rb") as f:
-            return [*signature, hashlib.sha256(f.read()).hexdigest()]
+        root, known = os.fspath(self.root), self.inputs
+        self.inputs = {n: fingerprint.look(root, n, known.get(n), self.recorded_at) for n in sorted(names)}
+        return fingerprint.digest(self.inputs.items())
 
     def save(self) -> None:
         from px.store.files import write_json
@@ -99,7 +78,7 @@ class Record:
         write_json(
             self.path,
             {
-                "version": VERSION,
+                "version": fingerprint.VERSION,
                 "root": str(self.root),
                 "members": self.members,
                 "patterns": self.patterns,
@@ -113,38 +92,19 @@ class Record:
 
 
 def record_path(home: Home, root: Path) -> Path:
-    return record_path_beside(home.refs / "record", root)
-
-
-def record_path_beside(path: Path, root: Path) -> Path:
-    """The record of another project, in the home that ``path`` is in."""
-    return path.with_name(hashlib.sha256(os.fsencode(root)).hexdigest()[:40] + ".json")
+    return home.refs / fingerprint.record_name(os.fspath(root))
 
 
 def load(home: Home, root: Path) -> Record:
-    """The record of the project at ``root``; an empty one if there is none, or none that can be read."""
+    """The record of the project at ``root``; an empty one if there is none that can be read."""
     path = record_path(home, root)
-    found = load_file(path)
-    return found if found is not None and found.root == root else Record(path, root)
-
-
-def load_file(path: Path) -> Record | None:
+    raw = fingerprint.read(os.fspath(path))
     try:
-        raw = json.loads(path.read_bytes())
-        if raw["version"] != VERSION:
-            return None
+        if raw is None or raw["root"] != os.fspath(root):
+            return Record(path, root)
+        envs = {name: BuiltEnv.from_json(env) for name, env in raw["envs"].items()}
         return Record(
-            path=path,
-            root=Path(raw["root"]),
-            members=raw["members"],
-            patterns=raw["patterns"],
-            inputs=raw["inputs"],
-            recorded_at=raw["recorded_at"],
-            locked=raw["locked"],
-            envs={name: BuiltEnv.from_json(env) for name, env in raw["envs"].items()},
+            path, root, raw["members"], raw["patterns"], raw["inputs"], raw["recorded_at"], raw["locked"], envs
         )
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError):
-        # A record is a cache: what cannot be read is made again.
-        return None
+    except (KeyError, TypeError, AttributeError):
+        return Record(path, root)  # a record is a cache: what cannot be read is made again

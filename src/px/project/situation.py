@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from px.project import lock as locks
 from px.project import record as records
 from px.project import warm
+from px.project.fingerprint import record_name
 from px.project.selection import Selection
 from px.project.state import Flags, Target
 
@@ -41,7 +42,7 @@ class Situation:
     def flags(self, target: Target, selection: Selection | None = None) -> Flags:
         built = self.built(target)
         wanted = selection or self.selection(target)
-        exists = built is not None and warm.exists(built, target.value)
+        exists = built is not None and warm.exists(built.env, target.value)
         return Flags(
             workspace=self.project.is_workspace,
             manifest_exists=True,
@@ -74,7 +75,7 @@ def remember(situation: Situation, target: Target, built: BuiltEnv) -> None:
     """Save that ``built`` is the env of this project, and point the project's link at it."""
     record, project = situation.record, situation.project
     table = project.manifest.workspace
-    record.members = warm.member_names(project.root, table.expand(project.root)) if table else []
+    record.members = [os.path.relpath(m.path.parent, project.root) for m in project.members]
     record.patterns = [*table.members, "--", *table.exclude] if table else []
     record.locked = situation.inputs
     record.envs[target.value] = built
@@ -82,7 +83,7 @@ def remember(situation: Situation, target: Target, built: BuiltEnv) -> None:
     if table:
         # A member that was a project of its own before must not be found as one on the warm path.
         for member in project.members:
-            records.record_path_beside(record.path, member.path.parent).unlink(missing_ok=True)
+            record.path.with_name(record_name(os.fspath(member.path.parent))).unlink(missing_ok=True)
     if target is Target.HOST:
         link(project.root, built.env)
 

@@ -1,66 +1,65 @@
 """The warm path: an env that was built from exactly the files that are here now.
 
-Nothing is parsed but the project's record; everything that is not a plain yes is left to the full look in
-:mod:`px.project.situation`.
+Nothing is parsed but the project's record, and nothing heavy is imported; everything that is not a plain
+yes is left to the full look in :mod:`px.project.situation`.
 """
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
 
-from px.project import record as records
+from px.project.fingerprint import home_root, read, record_name, unchanged
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from px.home import Home
-    from px.project.record import BuiltEnv, Record
+    from typing import Any
 
 MARKERS = {"host": "px-env.json", "sandbox": "manifest.json"}
-_MANIFEST = "pyproject.toml"
 
 
-def find(home: Home, directory: Path, target: str) -> tuple[Path, BuiltEnv] | None:
-    """The root and env of the project around ``directory``, if it is certainly Consistent."""
-    nearest: Path | None = None
-    for here in (directory, *directory.parents):
-        if not os.path.isfile(os.path.join(here, _MANIFEST)):
-            continue
-        nearest = nearest or here
-        record = records.load_file(records.record_path(home, here))
-        if record is None or record.root != here:
-            continue
-        if here != nearest and os.path.relpath(nearest, here) not in record.members:
-            continue
-        built = _consistent(record, target)
-        return None if built is None else (here, built)
-    return None
+def find(directory: str, target: str) -> "tuple[str, dict[str, Any]] | None":
+    """The root and the built env of the project around ``directory``, if it is certainly Consistent."""
+    refs = os.path.join(home_root(), "refs")
+    nearest, here = "", directory
+    while True:
+        if os.path.isfile(os.path.join(here, "pyproject.toml")):
+            nearest = nearest or here
+            raw = read(os.path.join(refs, record_name(here)))
+            if raw is not None and raw["root"] == here and (here == nearest or _is_member(raw, nearest)):
+                built = raw["envs"].get(target)
+                return (here, built) if built and _consistent(raw, built, target) else None
+        above = os.path.dirname(here)
+        if above == here:
+            return None
+        here = above
 
 
-def _consistent(record: Record, target: str) -> BuiltEnv | None:
-    built = record.envs.get(target)
-    if built is None or not exists(built, target) or _members_changed(record):
-        return None
-    digest = record.digest(record.inputs)
-    return built if digest == built.inputs == record.locked else None
+def _is_member(raw: "dict[str, Any]", nearest: str) -> bool:
+    return os.path.relpath(nearest, raw["root"]) in raw["members"]
 
 
-def exists(built: BuiltEnv, target: str) -> bool:
+def _consistent(raw: "dict[str, Any]", built: "dict[str, Any]", target: str) -> bool:
+    return (
+        built["inputs"] == raw["locked"]
+        and exists(built["env"], target)
+        and not _members_changed(raw)
+        and unchanged(raw)
+    )
+
+
+def exists(env: str, target: str) -> bool:
     """Whether the env is complete where the record says; a host env needs its interpreter too."""
-    there = os.path.exists(os.path.join(built.env, MARKERS[target]))
-    return there and (target != "host" or os.path.exists(os.path.join(built.env, "bin", "python")))
+    there = os.path.exists(os.path.join(env, MARKERS[target]))
+    return there and (target != "host" or os.path.exists(os.path.join(env, "bin", "python")))
 
 
-def _members_changed(record: Record) -> bool:
-    if not record.patterns:
+def _members_changed(raw: "dict[str, Any]") -> bool:
+    patterns = raw["patterns"]
+    if not patterns:
         return False
+    from pathlib import Path
+
     from px.project.manifest import WorkspaceTable
 
-    split = record.patterns.index("--")
-    table = WorkspaceTable(tuple(record.patterns[:split]), tuple(record.patterns[split + 1 :]))
-    return member_names(record.root, table.expand(record.root)) != record.members
-
-
-def member_names(root: Path, directories: tuple[Path, ...]) -> list[str]:
-    return [os.path.relpath(d, root) for d in directories if d != root]
+    split, root = patterns.index("--"), Path(raw["root"])
+    table = WorkspaceTable(tuple(patterns[:split]), tuple(patterns[split + 1 :]))
+    found = [os.path.relpath(d, root) for d in table.expand(root) if d != root]
+    return bool(found != raw["members"])

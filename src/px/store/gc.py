@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from px import console
-from px.store.locks import acquire, locked
+from px.store.hold import acquire, use_lock
+from px.store.locks import locked
 from px.store.objects import sweep
 from px.store.tree import remove_tree
 
@@ -162,8 +163,8 @@ def _children(directory: Path) -> list[Path]:
 
 def _in_use(path: Path) -> bool:
     """``px run`` keeps a shared lock for as long as its target lives (see :func:`hold_across_exec`)."""
-    lock = path.parent / ".locks" / path.name
-    if not lock.exists():
+    lock = use_lock(os.fspath(path))
+    if not os.path.exists(lock):
         return False
     fd = acquire(lock, wait=False)
     if fd is None:

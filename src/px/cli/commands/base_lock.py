@@ -29,8 +29,6 @@ def main(args: argparse.Namespace, context: Context) -> int:
     from px.errors import PxError
     from px.sandbox.bases import locks_directory
 
-    if context.frozen_by is not None and args.out is None and not args.dry_run:
-        raise PxError("PX011", command="base lock", frozen_by=context.frozen_by)
     directory: Path = args.out if args.out is not None else locks_directory()
     changes: dict[str, object] = {}
     for name in args.name:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from px.cli.target import Places, resolve
-from px.errors import PxError
-from px.project import warm
+from px.cli.host import become
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
     from px.cli.context import Context
     from px.project.record import BuiltEnv
@@ -38,49 +34,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
-    become(args.target, args.arguments, host_env(context, "run"))
+    built = host_env(context, "run")
+    become(args.target, args.arguments, built.env, built.variables)
 
 
 def host_env(context: Context, command: str) -> BuiltEnv:
-    """The env to run in: at once where nothing changed, else after the full look."""
-    found = warm.find(context.home, context.directory, "host")
-    if found is not None:
-        return found[1]
+    """The env to run in, built first where the command may."""
     from px.cli.workflow import ensure_env
 
     return ensure_env(context, command).built
-
-
-def become(target: str, arguments: Sequence[str], built: BuiltEnv) -> NoReturn:
-    """Replace px by the target: signals, standard input and the exit code are the target's without any relay."""
-    environment = host_environment(built)
-    places = Places(os.getcwd(), os.path.join(built.env, "bin"), environment["PATH"])
-    command = resolve(target, list(arguments), places)
-    if command is None:
-        raise PxError("PX020", target=target)
-    _hold(built)
-    try:
-        os.execve(command[0], command, environment)
-    except OSError as e:
-        raise PxError("PX021", target=target, reason=e.strerror or str(e)) from e
-
-
-def host_environment(built: BuiltEnv) -> dict[str, str]:
-    environment = dict(os.environ)
-    environment.pop("PYTHONHOME", None)
-    environment.update(built.variables)
-    environment["VIRTUAL_ENV"] = built.env
-    environment["PATH"] = os.path.join(built.env, "bin") + os.pathsep + environment.get("PATH", os.defpath)
-    return environment
-
-
-def _hold(built: BuiltEnv) -> None:
-    from pathlib import Path
-
-    from px.store.locks import hold_across_exec
-
-    env = Path(built.env)
-    try:
-        hold_across_exec(env.parent / ".locks" / env.name)
-    except OSError:
-        return  # a store that cannot be written cannot be collected either

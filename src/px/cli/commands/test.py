@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from px.cli.commands.run import become, host_env
+from px.cli.commands.run import host_env
+from px.cli.host import become
 from px.errors import PxError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace, context: Context) -> int:
     built = host_env(context, "test")
     command = test_command(context, built)
-    become(command[0], [*command[1:], *args.arguments], built)
+    become(command[0], [*command[1:], *args.arguments], built.env, built.variables)
 
 
 def test_command(context: Context, built: BuiltEnv) -> tuple[str, ...]:

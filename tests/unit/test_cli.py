@@ -1,0 +1,124 @@
+"""The command line itself: help, flags, targets, exit codes, completions."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from px import __version__, console
+from px.cli.main import COMMANDS, GROUPS, run
+from px.cli.target import resolve
+from tests.support.px import run_px
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"px {__version__}\n"
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    text = capsys.readouterr().out
+    for name, command in COMMANDS.items():
+        assert name in text
+        assert command.summary in text
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    import importlib
+
+    module = importlib.import_module(f"px.cli.commands.{COMMANDS[name].module}")
+    assert COMMANDS[name].summary == module.SUMMARY
+    with pytest.raises(SystemExit) as caught:
+        run([*name.split(" "), "--help"])
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    assert "--json" in text
+    assert COMMANDS[name].summary in text
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_alone_lists_its_commands(group: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([group]) == 2
+    text = capsys.readouterr().out
+    assert all(n in text for n in COMMANDS if n.startswith(group + " "))
+
+
+def test_a_misspelt_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["stats"]) == 2
+    assert "px status" in capsys.readouterr().err
+
+
+def test_an_unknown_flag_is_a_usage_error(tmp_path: Path) -> None:
+    assert run_px("sync", "--nonsense", cwd=tmp_path, check=False).returncode == 2
+
+
+def test_errors_go_to_stderr_and_json_to_stdout(tmp_path: Path) -> None:
+    done = run_px("sync", "--json", cwd=tmp_path, check=False)
+    assert done.returncode == 121
+    assert done.stderr.startswith("PX001")
+    answer = json.loads(done.stdout)
+    assert answer["status"] == "error"
+    assert answer["details"]["code"] == "PX001"
+    assert answer["details"]["fix"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completions(shell: str, tmp_path: Path) -> None:
+    script = run_px("completions", shell, cwd=tmp_path).stdout
+    assert "gc" in script
+    if shell == "bash":
+        probe = script + '\nCOMP_WORDS=(px store g); COMP_CWORD=2; _px; echo "${COMPREPLY[@]}"'
+        assert subprocess.run(["bash", "-c", probe], capture_output=True, text=True, check=True).stdout == "gc\n"
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Path:
+    for directory in ("cwd/package", "bin", "other"):
+        (tmp_path / directory).mkdir(parents=True)
+    for name in ("bin/python", "bin/python3", "bin/tool", "other/tool", "other/program", "cwd/run.sh"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "cwd/script.py").write_text("")
+    (tmp_path / "cwd/package/__main__.py").write_text("")
+    return tmp_path
+
+
+def test_targets_in_their_order(places: Path) -> None:
+    binaries = str(places / "bin")
+
+    def found(target: str) -> list[str] | None:
+        path = f"{binaries}:{places / 'other'}"
+        return resolve(target, ["-x", "--json"], cwd=str(places / "cwd"), binaries=binaries, path=path)
+
+    python = f"{binaries}/python"
+    assert found("script.py") == [python, "script.py", "-x", "--json"]
+    assert found("package") == [python, "package", "-x", "--json"]
+    assert found("run.sh") == ["./run.sh", "-x", "--json"]
+    assert found("python") == [python, "-x", "--json"]
+    assert found("python3") == [f"{binaries}/python3", "-x", "--json"]
+    assert found("python3.99") is None
+    assert found("tool") == [f"{binaries}/tool", "-x", "--json"]
+    assert (found("program") or [""])[0].endswith("other/program")
+    assert found("nothing") is None
+    assert found("./nothing") is None
+    (places / "cwd" / "tool").write_text("print()")
+    assert found("tool") == [python, "tool", "-x", "--json"], "a file here comes before a script of the env"
+
+
+@pytest.mark.parametrize(
+    ("text", "safe"),
+    [
+        ("https://user:secret@host/simple/", "https://host/simple/"),
+        ("git+https://token@host/x.git failed", "git+https://host/x.git failed"),
+        ("https://host/a?X-Amz-Signature=secret&b=1", "https://host/a?X-Amz-Signature=***&b=1"),
+        ("https://host/a?access_token=secret", "https://host/a?access_token=***"),
+        ("mail me@host", "mail me@host"),
+    ],
+)
+def test_secrets_are_taken_out_of_urls(text: str, safe: str) -> None:
+    assert console.redact(text) == safe
