@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from px.errors import PxError
 
@@ -35,6 +35,7 @@ class Capability:
 
     name: str
     summary: str
+    aliases: tuple[str, ...]
     packages: Mapping[str, PackageSet]
     """Base name -> packages; a base that is not here cannot have this capability."""
 
@@ -49,14 +50,12 @@ def table() -> Mapping[str, Capability]:
     return {name: _capability(name, dict(raw[name])) for name in sorted(raw)}
 
 
-def _capability(name: str, row: dict[str, object]) -> Capability:
-    summary = str(row.pop("summary"))
-    return Capability(name, summary, {base: _packages(lists) for base, lists in sorted(row.items())})
+def _capability(name: str, row: dict[str, Any]) -> Capability:
+    summary, aliases = str(row.pop("summary")), row.pop("aliases", [])
+    return Capability(name, summary, tuple(aliases), {base: _packages(lists) for base, lists in sorted(row.items())})
 
 
-def _packages(lists: object) -> PackageSet:
-    if not isinstance(lists, dict):
-        raise TypeError(f"capabilities.toml: {lists!r} is not a table of package lists")
+def _packages(lists: Mapping[str, list[str]]) -> PackageSet:
     return PackageSet(tuple(sorted(lists["runtime"])), tuple(sorted(lists["build"])))
 
 
@@ -69,22 +68,9 @@ def nearest(name: str) -> str | None:
     """The capability that was probably meant, by its own name or by what people call it."""
     import difflib
 
-    known = ALIASES | {n: n for n in table()}
+    known = {alias: row.name for row in table().values() for alias in (*row.aliases, row.name)}
     found = difflib.get_close_matches(normalise(name), known, n=1, cutoff=0.6)
     return known[found[0]] if found else None
-
-
-# Names that people try first; only ever used to suggest the real one.
-ALIASES = {
-    "postgresql": "postgres", "libpq": "postgres", "pg": "postgres", "mariadb": "mysql", "mssql": "odbc",
-    "unixodbc": "odbc", "jpeg": "imagecodecs", "png": "imagecodecs", "image": "imagecodecs", "libxml2": "xml",
-    "saml": "xmlsec", "openldap": "ldap", "krb5": "kerberos", "gssapi": "kerberos", "libffi": "ffi",
-    "libcurl": "curl", "ssl": "openssl", "tls": "openssl", "libmagic": "magic", "cairo": "pango",
-    "gl": "opengl", "libgl": "opengl", "portaudio": "audio", "sound": "audio", "ffmpeg": "video",
-    "openblas": "blas", "lapack": "blas", "gdal": "geo", "geos": "geo", "proj": "geo", "dot": "graphviz",
-    "zbar": "barcode", "tesseract": "ocr", "zlib": "compression", "zstd": "compression", "poppler": "pdf",
-    "gnupg": "gpg", "playwright": "browser", "chromium": "browser", "zeromq": "zmq", "cups": "printing",
-}  # fmt: skip
 
 
 def find(name: str, base: str) -> Capability:

@@ -18,7 +18,7 @@ from px.sandbox.capabilities import DATA
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_LONGEST = 4000  # characters of one line: minified output and progress bars are not messages
+_LONGEST = 2000  # characters of one line: minified output and progress bars are not messages
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -46,6 +46,8 @@ class Pattern:
 class Patterns:
     """The data file, compiled."""
 
+    hints: re.Pattern[str]
+    """What every line that can match has somewhere."""
     patterns: tuple[Pattern, ...]
     tables: Mapping[str, Mapping[str, str]]
 
@@ -57,13 +59,16 @@ def load() -> Patterns:
     with (DATA / "patterns.toml").open("rb") as f:
         raw = tomllib.load(f)
     rows = tuple(Pattern(r["kind"], re.compile(r["regex"]), r.get("capability")) for r in raw.pop("pattern"))
-    return Patterns(rows, raw)
+    hints = re.compile("|".join(map(re.escape, raw.pop("hints"))), re.IGNORECASE)
+    return Patterns(hints, rows, raw)
 
 
 def match(text: str, base: str = "debian-12") -> tuple[Suggestion, ...]:
     """Every capability that the text asks for, once each, in the order in which it asks."""
     found: dict[str, Suggestion] = {}
     for line in text.splitlines():
+        if load().hints.search(line) is None:
+            continue
         for suggestion in _match_line(_ESCAPES.sub("", line)[:_LONGEST], base):
             found.setdefault(suggestion.capability, suggestion)
     return tuple(found.values())

@@ -8,7 +8,7 @@ import pytest
 
 from px.errors import PxError
 from px.sandbox import sonames
-from px.sandbox.capabilities import ALIASES, DATA, find, nearest, normalise, packages, table
+from px.sandbox.capabilities import DATA, find, nearest, normalise, packages, table
 from px.sandbox.inference import distributions
 from px.sandbox.patterns import load
 
@@ -29,6 +29,8 @@ def test_rows_are_complete_and_sorted(name: str) -> None:
         row = tomllib.load(f)[name]
     assert normalise(name) == name
     assert row.pop("summary").strip()
+    aliases = row.pop("aliases", [])
+    assert aliases == sorted(aliases)
     for lists in row.values():
         assert set(lists) == {"runtime", "build"}
         assert lists["runtime"], "a capability that brings nothing to an image is none"
@@ -44,7 +46,9 @@ def test_images_get_no_headers_and_no_compilers() -> None:
 
 def test_the_other_tables_name_only_capabilities_that_exist() -> None:
     known = set(table())
-    assert set(ALIASES.values()) <= known
+    aliases = [alias for row in table().values() for alias in row.aliases]
+    assert len(aliases) == len(set(aliases))
+    assert not set(aliases) & known
     for base, found in sonames.tables().items():
         owners = {c for row in found.owners.values() for c in row}
         assert owners <= known
