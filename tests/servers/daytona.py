@@ -21,6 +21,8 @@ from .provider import Provider, Sandbox, failure, only_known, serve
 if TYPE_CHECKING:
     import argparse
 
+    from .box import Running
+
 KNOWN = set("name env labels target cpu memory disk autoStopInterval autoDeleteInterval ttlMinutes buildInfo snapshot".split())
 KNOWN |= {"networkBlockAll"}
 MARKS = {"stdout": b"\x01\x01\x01", "stderr": b"\x02\x02\x02"}
@@ -57,7 +59,7 @@ class Command:
 class Session:
     """One shell, shared by all commands of the session: a command that exits ends it."""
 
-    shell: asyncio.subprocess.Process
+    shell: Running
     commands: dict[str, Command] = field(default_factory=dict)
 
 
@@ -161,23 +163,23 @@ class Daytona:
         sandbox, body = self._sandbox(request), await request.json()
         only_known(body, {"command", "cwd", "timeout", "envs"})
         env = {**(sandbox.request.get("env") or {}), **(body.get("envs") or {})}
-        pipe, both = asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT
-        process = await sandbox.box.spawn(["bash", "-c", body["command"]], env, body.get("cwd"), stdout=pipe, stderr=both)
+        # One stream for both: that is all that this request can return.
+        command = ["bash", "-c", 'exec 2>&1; eval "$0"', body["command"]]
+        process = await sandbox.box.spawn(command, env, body.get("cwd"))
         self.provider.used(sandbox)
         try:
-            said, _ = await asyncio.wait_for(process.communicate(), body.get("timeout") or None)
+            said = await asyncio.wait_for(process.stdout.read(), body.get("timeout") or None)
+            code = await process.wait()
         except TimeoutError:
             process.kill()
             raise failure(408, "command execution timeout") from None
         if sandbox.id not in self.provider.sandboxes:
             raise failure(502, "the sandbox is gone")
-        return web.json_response({"exitCode": process.returncode, "result": said.decode("utf-8", "replace")})
+        return web.json_response({"exitCode": code, "result": said.decode("utf-8", "replace")})
 
     async def session_new(self, request: web.Request) -> web.Response:
         sandbox, body = self._sandbox(request), await request.json()
-        pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-        env = dict(sandbox.request.get("env") or {})
-        shell = await sandbox.box.spawn(["bash"], env, stdin=pipe, stdout=nothing, stderr=nothing)
+        shell = await sandbox.box.spawn(["bash"], dict(sandbox.request.get("env") or {}))
         self.sessions[sandbox.id, body["sessionId"]] = Session(shell)
         return web.Response(status=201)
 
@@ -220,9 +222,7 @@ class Daytona:
         make = await sandbox.box.spawn(["mkfifo", f"{base}.stdout", f"{base}.stderr"], {})
         await make.wait()
         line = f"{{ {command.text}\n}} >{base}.stdout 2>{base}.stderr </dev/null; echo $? >{base}.code\n"
-        assert session.shell.stdin is not None
-        session.shell.stdin.write(line.encode())
-        await session.shell.stdin.drain()
+        session.shell.write(line.encode())
         await asyncio.gather(*(self._pump(sandbox, command, stream, f"{base}.{stream}") for stream in MARKS))
         code = None
         for _ in range(20):
@@ -233,8 +233,7 @@ class Daytona:
         command.end(int(code) if code else session.shell.returncode or 0)
 
     async def _pump(self, sandbox: Sandbox, command: Command, stream: str, path: str) -> None:
-        reader = await sandbox.box.spawn(["cat", path], {}, stdout=asyncio.subprocess.PIPE)
-        assert reader.stdout is not None
+        reader = await sandbox.box.spawn(["cat", path], {})
         while data := await reader.stdout.read(65536):
             command.add(stream, data)
 

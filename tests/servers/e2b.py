@@ -24,6 +24,8 @@ from .provider import Provider, Sandbox, failure, only_known, serve
 if TYPE_CHECKING:
     import argparse
 
+    from .box import Running
+
 VERSION = "0.5.7"
 KNOWN = {"templateID", "timeout", "metadata", "envVars", "allow_internet_access", "autoPauseMemory", "secure"}
 TEMPLATES = {"base"}
@@ -37,7 +39,7 @@ class E2B:
     def __init__(self, provider: Provider):
         self.provider = provider
         self.templates: dict[str, dict[str, Any]] = {}
-        self.processes: dict[tuple[str, int], asyncio.subprocess.Process] = {}
+        self.processes: dict[tuple[str, int], Running] = {}
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -213,17 +215,15 @@ class E2B:
             [config["cmd"], *config.get("args", [])],
             {**(sandbox.request.get("envVars") or {}), **config.get("envs", {})},
             config.get("cwd"),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
         )
+        process.process.stdin.close()
         self.provider.used(sandbox)
         self.processes[sandbox.id, process.pid] = process
         timeout = int(request.headers.get("Connect-Timeout-Ms", 0)) / 1000 or None
         return await self._streamed(request, sandbox, process, timeout)
 
     async def _streamed(
-        self, request: web.Request, sandbox: Sandbox, process: asyncio.subprocess.Process, timeout: float | None
+        self, request: web.Request, sandbox: Sandbox, process: Running, timeout: float | None
     ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": JSON_STREAM})
         await response.prepare(request)
@@ -278,14 +278,13 @@ def _unframed(data: bytes) -> dict[str, Any]:
     return message
 
 
-async def _pump(name: str, pipe: asyncio.StreamReader | None, events: asyncio.Queue[dict[str, Any] | None]) -> None:
-    assert pipe is not None
+async def _pump(name: str, pipe: asyncio.StreamReader, events: asyncio.Queue[dict[str, Any] | None]) -> None:
     while chunk := await pipe.read(65536):
         await events.put({"data": {name: base64.b64encode(chunk).decode()}})
 
 
 async def _ended(
-    process: asyncio.subprocess.Process,
+    process: Running,
     pumps: asyncio.Future[Any],
     events: asyncio.Queue[dict[str, Any] | None],
     timeout: float | None,
@@ -296,7 +295,7 @@ async def _ended(
         process.kill()  # envd kills a command at its deadline
     code = await process.wait()
     await events.put(None)
-    return code if code >= 0 else 128 - code
+    return code
 
 
 async def _next(events: asyncio.Queue[dict[str, Any] | None]) -> dict[str, Any] | None:
