@@ -241,9 +241,9 @@ def _block(
 def _split(raw: bytes) -> tuple[bytes, bytes, bool]:
     """(prefix, name, whether the two say it all): ustar can hold 155 + 100 bytes, cut at a slash."""
     if raw.isascii() and len(raw) <= 256:
-        cut = raw.rfind(b"/", 0, 156)
         # A directory's own trailing slash is no place to cut: the name would be empty.
-        if cut > 0 and 0 < len(raw) - cut - 1 <= 100:
+        cut = raw.rfind(b"/", 0, min(156, len(raw) - 1))
+        if cut > 0 and len(raw) - cut - 1 <= 100:
             return raw[:cut], raw[cut + 1 :], True
     return b"", _stand_in(raw), False
 

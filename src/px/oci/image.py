@@ -1,0 +1,283 @@
+"""Images read back, and how two of them differ: layer by layer, file by file, in words."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import tarfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from px.errors import PxError
+from px.http import FetchError
+from px.oci.documents import Descriptor, Json, Platform, digest_of
+from px.oci.registry import RegistryError
+from px.oci.sources import ArchiveSource, Source, manifests, platform_of, read_document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_KINDS = {
+    tarfile.DIRTYPE: "directory",
+    tarfile.SYMTYPE: "symbolic link",
+    tarfile.LNKTYPE: "hard link",
+    tarfile.FIFOTYPE: "pipe",
+    tarfile.CHRTYPE: "device",
+    tarfile.BLKTYPE: "device",
+}
+
+
+@dataclass(frozen=True)
+class ReadLayer:
+    """A layer as an image describes it; ``digest`` is empty where the source has it only uncompressed."""
+
+    diff_id: str
+    digest: str
+    size: int
+    created_by: str
+    open: Callable[[], BinaryIO]
+
+
+@dataclass(frozen=True)
+class ReadImage:
+    """One platform's image."""
+
+    name: str
+    digest: str
+    config: Json
+    layers: tuple[ReadLayer, ...]
+    annotations: dict[str, str]
+
+    @property
+    def platform(self) -> Platform:
+        return platform_of(self.config)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return (self.config.get("config") or {}).get("Labels") or {}
+
+
+@dataclass(frozen=True)
+class File:
+    """What a layer says about one path."""
+
+    kind: str
+    mode: int
+    owner: tuple[int, int]
+    size: int
+    mtime: int
+    content: str
+    """sha256 of a file, target of a link."""
+
+    def __str__(self) -> str:
+        shown = f"{self.kind}, mode {self.mode:04o}, owner {self.owner[0]}:{self.owner[1]}"
+        return shown + (f", {self.size} bytes, sha256 {self.content[:12]}" if self.kind == "file" else "")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing in which two images differ: where, and how, in lines."""
+
+    where: str
+    lines: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.where}:", *(f"  {line}" for line in self.lines)])
+
+
+def read_images(source: Source) -> tuple[ReadImage, ...]:
+    """Every image of a source, one for each platform."""
+    try:
+        if isinstance(source, ArchiveSource) and "index.json" not in source.members:
+            return _docker_images(source)
+        return tuple(_image(source, at) for at in manifests(source))
+    except (KeyError, TypeError, IndexError) as e:
+        raise PxError("PX923", source=source.name, problem=f"a document lacks {e}") from e
+
+
+def _image(source: Source, at: Descriptor) -> ReadImage:
+    manifest, _ = read_document(source, at.digest)
+    config, _ = read_document(source, manifest["config"]["digest"])
+    described = [Descriptor.read(found) for found in manifest["layers"]]
+    diff_ids, history = config["rootfs"]["diff_ids"], _history(config)
+    if len(diff_ids) != len(described):
+        raise PxError("PX923", source=source.name, problem="config and manifest disagree about the layers")
+    layers = tuple(
+        ReadLayer(diff_id, layer.digest, layer.size, said, _opener(source, layer.digest))
+        for diff_id, layer, said in zip(diff_ids, described, history, strict=False)
+    )
+    return ReadImage(source.name, at.digest, config, layers, manifest.get("annotations") or {})
+
+
+def _opener(source: Source, digest: str) -> Callable[[], BinaryIO]:
+    return lambda: source.open(digest)
+
+
+def _docker_images(source: ArchiveSource) -> tuple[ReadImage, ...]:
+    """What ``docker save`` of older engines wrote: no digests of compressed layers, no manifests."""
+    found = []
+    for entry in json.loads(source.member("manifest.json").read()):
+        content = source.member(entry["Config"]).read()
+        config = json.loads(content)
+        layers = tuple(
+            ReadLayer(diff_id, "", source.members[name][1], said, lambda name=name: source.member(name))  # type: ignore[misc]
+            for diff_id, name, said in zip(
+                config["rootfs"]["diff_ids"], entry["Layers"], _history(config), strict=False
+            )
+        )
+        found.append(ReadImage(source.name, digest_of(content), config, layers, {}))
+    return tuple(found)
+
+
+def _history(config: Json) -> list[str]:
+    said = [h.get("created_by", "") for h in config.get("history") or [] if not h.get("empty_layer")]
+    return said + [""] * (len(config["rootfs"]["diff_ids"]) - len(said))
+
+
+def layer_files(layer: ReadLayer, source: str = "the image") -> dict[str, File]:
+    """Every path of a layer; its bytes are checked against the digests on the way."""
+    found: dict[str, File] = {}
+    try:
+        with layer.open() as raw:
+            packed = _Hashing(raw)
+            plain = _Hashing(_decompressed(packed))
+            with tarfile.open(fileobj=cast("BinaryIO", plain), mode="r|") as archive:
+                for member in archive:
+                    found[member.name.strip("/")] = _file(archive, member, found)
+            plain.drain()
+            packed.drain()
+    except (OSError, tarfile.TarError, EOFError, FetchError, RegistryError) as e:
+        raise PxError("PX923", source=source, problem=f"layer {layer.diff_id} cannot be read: {e}") from e
+    for name, expected, actual in (("digest", layer.digest, packed), ("diff_id", layer.diff_id, plain)):
+        if expected and actual.digest() != expected:
+            raise PxError("PX923", source=source, problem=f"a layer's {name} is {actual.digest()}, not {expected}")
+    return found
+
+
+def _file(archive: tarfile.TarFile, member: tarfile.TarInfo, before: dict[str, File]) -> File:
+    kind, content, size = _KINDS.get(member.type, "file"), member.linkname, 0
+    if kind == "hard link":
+        target = before.get(member.linkname.strip("/"))
+        content = f"{member.linkname} ({target.content if target else 'not in this layer'})"
+    elif kind == "file":
+        digest, stream = hashlib.sha256(), archive.extractfile(member)
+        while stream is not None and (chunk := stream.read(1 << 20)):
+            digest.update(chunk)
+        content, size = digest.hexdigest(), member.size
+    return File(kind, member.mode, (member.uid, member.gid), size, int(member.mtime), content)
+
+
+def _decompressed(stream: _Hashing) -> BinaryIO:
+    magic = stream.peek(4)
+    if magic.startswith(_GZIP):
+        return cast("BinaryIO", gzip.GzipFile(fileobj=cast("BinaryIO", stream)))
+    if magic.startswith(_ZSTD):
+        import zstandard
+
+        reader = zstandard.ZstdDecompressor().stream_reader(cast("BinaryIO", stream), read_across_frames=True)
+        return cast("BinaryIO", reader)
+    return cast("BinaryIO", stream)
+
+
+class _Hashing:
+    """Passes reads on and hashes what goes by."""
+
+    def __init__(self, stream: BinaryIO):
+        self._stream, self._hash, self._ahead = stream, hashlib.sha256(), b""
+
+    def read(self, size: int = -1) -> bytes:
+        if self._ahead:
+            cut = size if size >= 0 else len(self._ahead)
+            found, self._ahead = self._ahead[:cut], self._ahead[cut:]
+            return found
+        found = self._stream.read(size)
+        self._hash.update(found)
+        return found
+
+    def peek(self, size: int) -> bytes:
+        self._ahead = self.read(size)
+        return self._ahead
+
+    def drain(self) -> None:
+        while self.read(1 << 20):
+            pass
+
+    def digest(self) -> str:
+        return "sha256:" + self._hash.hexdigest()
+
+
+def compare(first: ReadImage, second: ReadImage) -> list[Difference]:
+    """How ``second`` differs from ``first``; empty if they are the same image, bit for bit."""
+    found: list[Difference] = []
+    count = max(len(first.layers), len(second.layers))
+    for n in range(count):
+        found += _compare_layers(f"layer {n + 1}", first, second, n)
+    lines = (
+        *_json_lines("config", _without_layers(first.config), _without_layers(second.config)),
+        *_json_lines("annotations", first.annotations, second.annotations),
+    )
+    if lines:
+        found.append(Difference("image", lines))
+    return found
+
+
+def _compare_layers(where: str, first: ReadImage, second: ReadImage, n: int) -> Iterator[Difference]:
+    if n >= len(first.layers) or n >= len(second.layers):
+        more = second if n >= len(first.layers) else first
+        yield Difference(_called(where, more.layers[n]), (f"only in {more.name}",))
+        return
+    a, b = first.layers[n], second.layers[n]
+    where = _called(where, a)
+    if a.diff_id == b.diff_id:
+        if a.digest and b.digest and a.digest != b.digest:
+            yield Difference(where, ("same files, compressed differently", f"{a.digest} ≠ {b.digest}"))
+        return
+    lines = tuple(file_lines(layer_files(a, first.name), layer_files(b, second.name)))
+    yield Difference(where, lines or ("same files in another order or with other headers",))
+
+
+def _called(where: str, layer: ReadLayer) -> str:
+    return f"{where} ({layer.created_by})" if layer.created_by else where
+
+
+def file_lines(first: dict[str, File], second: dict[str, File]) -> Iterator[str]:
+    """``+`` added, ``-`` removed, ``~`` changed with what changed."""
+    for path in sorted(first.keys() | second.keys()):
+        a, b = first.get(path), second.get(path)
+        if a is None:
+            yield f"+ {path} ({b})"
+        elif b is None:
+            yield f"- {path} ({a})"
+        elif a != b:
+            yield f"~ {path}: {', '.join(_changes(a, b))}"
+
+
+def _changes(a: File, b: File) -> Iterator[str]:
+    if a.kind != b.kind:
+        yield f"{a.kind} → {b.kind}"
+    if a.mode != b.mode:
+        yield f"mode {a.mode:04o} → {b.mode:04o}"
+    if a.owner != b.owner:
+        yield f"owner {a.owner[0]}:{a.owner[1]} → {b.owner[0]}:{b.owner[1]}"
+    if a.size != b.size:
+        yield f"size {a.size} → {b.size}"
+    if a.content != b.content:
+        files = a.kind == b.kind == "file"
+        yield f"sha256 {a.content[:12]} → {b.content[:12]}" if files else f"target {a.content} → {b.content}"
+    if a.mtime != b.mtime:
+        yield f"time {a.mtime} → {b.mtime}"
+
+
+def _without_layers(config: Json) -> Json:
+    """The config without what the comparison of the layers says better."""
+    return {key: value for key, value in config.items() if key != "rootfs"}
+
+
+def _json_lines(where: str, a: object, b: object) -> Iterator[str]:
+    if isinstance(a, dict) and isinstance(b, dict):
+        for key in sorted(a.keys() | b.keys()):
+            yield from _json_lines(f"{where}.{key}", a.get(key), b.get(key))
+    elif a != b:
+        yield f"{where}: {json.dumps(a, ensure_ascii=False)} → {json.dumps(b, ensure_ascii=False)}"

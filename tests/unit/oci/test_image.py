@@ -1,0 +1,141 @@
+"""Images read back, and what is said about two that differ."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tarfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from px.errors import PxError
+from px.oci.image import ReadImage, compare, read_images
+from px.oci.layout import write_archive, write_layout
+from px.oci.sources import source_of
+from tests.unit.oci.images import AMD64, ARM64, CREATED, Files, make_image, make_release, noise
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from px.home import Home
+
+BASE = Files(
+    {"bin/tool": noise(100_000), "etc/gone": b"x", "etc/mode": b"m", "etc/kind": b"k", "etc/same": "=etc/mode"}
+)
+CHANGED = Files(
+    {"bin/tool": noise(100_001), "etc/mode": b"m", "etc/kind": "->mode", "etc/new": b"n", "etc/same": "=etc/mode"},
+    {"etc/mode": 0o600},
+)
+APP = Files({"main.py": b"print()\n"})
+
+
+def packed(home: Home, folder: Path, base: Files = BASE, **options: object) -> ReadImage:
+    blobs, image = make_image(home, base, APP, **options)  # type: ignore[arg-type]
+    write_layout(blobs, make_release(blobs, image), folder)
+    (found,) = read_images(source_of(str(folder)))
+    assert found.digest == image.digest
+    return found
+
+
+def test_layout_and_archive_read_alike(home: Home, tmp_path: Path) -> None:
+    first = packed(home, tmp_path / "layout")
+    blobs, image = make_image(home, BASE, APP)
+    write_archive(blobs, make_release(blobs, image), tmp_path / "x.tar")
+    (second,) = read_images(source_of(str(tmp_path / "x.tar")))
+    assert compare(first, second) == []
+    assert first.labels == {"px.sbx_id": "0" * 64}
+    assert first.platform == AMD64
+
+
+def test_dockers_own_archives_can_be_read(home: Home, tmp_path: Path) -> None:
+    first = packed(home, tmp_path / "layout")
+    # What `docker save` wrote before it knew OCI layouts: the config, uncompressed layers, manifest.json.
+    import gzip
+
+    with tarfile.open(tmp_path / "docker.tar", "w") as archive:
+        for n, layer in enumerate(first.layers):
+            with layer.open() as f:
+                (tmp_path / f"{n}.tar").write_bytes(gzip.decompress(f.read()))
+            archive.add(tmp_path / f"{n}.tar", f"{n}/layer.tar")
+        (tmp_path / "config.json").write_text(json.dumps(first.config))
+        (tmp_path / "manifest.json").write_text(
+            json.dumps([{"Config": "config.json", "RepoTags": [], "Layers": ["0/layer.tar", "1/layer.tar"]}])
+        )
+        for name in ("config.json", "manifest.json"):
+            archive.add(tmp_path / name, name)
+    (second,) = read_images(source_of(str(tmp_path / "docker.tar")))
+    assert compare(dataclasses.replace(first, annotations={}), second) == []
+
+
+def test_other_files(home: Home, tmp_path: Path) -> None:
+    first, second = packed(home, tmp_path / "1"), packed(home, tmp_path / "2", CHANGED)
+    (found,) = compare(first, second)
+    assert found.where == "layer 1 (px: base)"
+    text = "\n".join(found.lines)
+    assert "- etc/gone (file, mode 0644, owner 0:0, 1 bytes, sha256 2d711642b726)" in found.lines
+    assert "+ etc/new (file, mode 0644, owner 0:0, 1 bytes, sha256 1b16b1df538b)" in found.lines
+    assert "~ etc/mode: mode 0644 → 0600" in found.lines
+    assert "~ etc/kind: file → symbolic link" in text
+    assert "~ bin/tool: size 100000 → 100001, sha256 " in text
+
+
+def test_other_compression(home: Home, tmp_path: Path) -> None:
+    found = compare(packed(home, tmp_path / "1"), packed(home, tmp_path / "2", compression="zstd"))
+    assert [d.lines[0] for d in found] == ["same files, compressed differently"] * 2
+
+
+def test_other_config(home: Home, tmp_path: Path) -> None:
+    from px.oci.config import ImageSpec
+
+    spec = ImageSpec(AMD64, CREATED + 1, env={"PATH": "/bin", "X": "1"})
+    (found,) = compare(packed(home, tmp_path / "1"), packed(home, tmp_path / "2", spec=spec))
+    text = str(found)
+    assert 'config.config.Env: ["PATH=/bin"] → ["PATH=/bin", "X=1"]' in text
+    assert 'config.created: "2023-11-14T22:13:20Z" → "2023-11-14T22:13:21Z"' in text
+    assert 'annotations.org.opencontainers.image.title: "demo" → null' in text
+
+
+def test_another_number_of_layers(home: Home, tmp_path: Path) -> None:
+    first = packed(home, tmp_path / "1")
+    second = dataclasses.replace(first, layers=first.layers[:1], name="other")
+    assert any(f"only in {tmp_path / '1'}" in str(d) for d in compare(first, second))
+
+
+def test_several_platforms(home: Home, tmp_path: Path) -> None:
+    blobs, amd64 = make_image(home, BASE, APP, platform=AMD64)
+    _, arm64 = make_image(home, BASE, APP, platform=ARM64)
+    write_archive(blobs, make_release(blobs, amd64, arm64, names=("a.org/x:1", "a.org/x:2")), tmp_path / "x.tar")
+    assert [image.platform for image in read_images(source_of(str(tmp_path / "x.tar")))] == [AMD64, ARM64]
+
+
+@pytest.mark.parametrize("damage", ["layer", "config", "missing", "index"])
+def test_damage_is_found(damage: str, home: Home, tmp_path: Path) -> None:
+    first = packed(home, tmp_path / "1")
+    folder = tmp_path / "1" / "blobs" / "sha256"
+    blobs, image = make_image(home, CHANGED, APP)
+    other = packed(home, tmp_path / "2", CHANGED)
+    if damage == "layer":
+        victim = folder / first.layers[0].digest.removeprefix("sha256:")
+        victim.write_bytes(blobs.path(image.layers[0].blob.digest).read_bytes())
+    elif damage == "index":
+        (tmp_path / "1" / "index.json").write_text("{}")
+    else:
+        victim = folder / json.loads((folder / first.digest[7:]).read_text())["config"]["digest"][7:]
+        victim.unlink() if damage == "missing" else victim.write_text("{}")
+
+    def look() -> None:
+        (again,) = read_images(source_of(str(tmp_path / "1")))
+        compare(again, other)
+
+    with pytest.raises(PxError) as caught:
+        look()
+    assert caught.value.code == "PX923"
+
+
+def test_what_is_no_image(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("hello")
+    for text in (str(tmp_path / "file"), str(tmp_path)):
+        with pytest.raises(PxError) as caught:
+            source_of(text)
+        assert caught.value.code == "PX923"
