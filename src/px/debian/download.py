@@ -68,6 +68,8 @@ def _fetch(
     for mirror in sources:
         try:
             url = mirror.url(package.suite, package.path)
+            if failures:
+                http.request("HEAD", url, retries=False)  # no patience with a second choice that cannot be reached
             return ensure_source(store, http, url, package.sha256, package.size, on_bytes)
         except FetchError as e:
             console.detail(f"{package.label}: {mirror.origin}: {e.reason}")

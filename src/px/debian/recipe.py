@@ -13,7 +13,7 @@ _MAKERS = ("archive", "build", "bytecode", "compile_bytecode", "elf", "image", "
 def recipe() -> str:
     """A digest of the code that makes trees: when it changes, so may what the same packages give."""
     here = Path(__file__).parent
-    paths = [*(here / f"{name}.py" for name in _MAKERS), *here.glob("fixups/*.py"), *here.glob("fixups/*.toml")]
+    paths = [*(here / f"{name}.py" for name in _MAKERS), *here.glob("fixups/*.py"), *here.parent.glob("data/plugins/*")]
     digest = hashlib.sha256()
     for path in sorted(paths):
         digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from px.debian.archive import DIRECTORY, FILE, HARDLINK, BadArchiveError, Deb, Member, members, read_deb
 from px.debian.deb822 import parse_relations, parse_stanza
-from px.store.tree import UnsafePathError, check_link, check_path
+from px.store.tree import check_link, check_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -66,7 +66,7 @@ def load(package: PinnedPackage, path: Path) -> Deb:
         raise BadPackageError(package, "its .deb in the store is not what the lock pins", damaged=True)
     try:
         return read_deb(content)
-    except BadArchiveError as e:
+    except (BadArchiveError, ValueError) as e:
         raise BadPackageError(package, str(e)) from e
 
 
@@ -77,12 +77,12 @@ def unpack_all(
     on_done: Callable[[PinnedPackage], None] = lambda _: None,
 ) -> list[Unpacked]:
     """Unpack packages into the image: decompressed on all cores, written in one fixed order."""
-    owners: dict[str, str] = {}
+    owners: dict[str, _Unpacker] = {}
     done = []
     for package, deb in _decompressed(unpacking_order(packages), locate):
         try:
-            done.append(_Unpacker(image, package, deb, owners).run())
-        except (BadArchiveError, UnsafePathError) as e:
+            done.append(_Unpacker(image, package, deb.control, owners).run(deb.data))
+        except (BadArchiveError, ValueError) as e:
             raise BadPackageError(package, str(e)) from e
         on_done(package)
     return sorted(done, key=lambda u: u.package)
@@ -110,18 +110,18 @@ def _decompressed(
 class _Unpacker:
     """One package's way into the image."""
 
-    def __init__(self, image: Image, package: PinnedPackage, deb: Deb, owners: dict[str, str]):
-        self.image, self.package, self.deb, self.owners = image, package, deb, owners
-        self.fields = parse_stanza(deb.control.get("control", b"").decode("utf-8", "replace"))
+    def __init__(self, image: Image, package: PinnedPackage, control: dict[str, bytes], owners: dict[str, _Unpacker]):
+        self.image, self.package, self.control, self.owners = image, package, control, owners
+        self.fields = parse_stanza(control.get("control", b"").decode("utf-8", "replace"))
         self.replaces = {group[0].name for group in parse_relations(self.fields.get("Replaces", ""))}
 
-    def run(self) -> Unpacked:
+    def run(self, data: bytes) -> Unpacked:
         if self.fields.get("Package") != self.package.name or self.fields.get("Version") != self.package.version:
             raise BadArchiveError(f"it says that it is {self.fields.get('Package')} {self.fields.get('Version')}")
-        for member in members(self.deb.data):
+        for member in members(data):
             if member.path != "." and not _DROPPED.match(member.path):
                 self._add(member)
-        control = self.deb.control
+        control = self.control
         return Unpacked(self.package, control["control"], control.get("md5sums", b""), control.get("postinst", b""))
 
     def _add(self, member: Member) -> None:
@@ -131,7 +131,7 @@ class _Unpacker:
             return
         if self._is_taken(path, member):
             return
-        self.owners[path] = self.package.name
+        self.owners[path] = self
         writer = self.image.writer
         if member.kind == FILE:
             writer.file(path, (member.content,), member.mode & 0o777)
@@ -157,12 +157,13 @@ class _Unpacker:
         owner = self.owners.get(path)
         if owner is None:
             return False  # of a layer below: the archive keeps packages installable together, so this one replaces it
-        if owner == self.package.name:
+        if owner is self:
             raise BadArchiveError(f"two entries for {path}")
-        if not self.replaces:
-            raise BadArchiveError(f"{path} belongs to {owner} already")
-        if path in self.image.writer:
-            self.image.writer.remove(path)
+        if self.package.name in owner.replaces:
+            return True
+        if owner.package.name not in self.replaces:
+            raise BadArchiveError(f"{path} belongs to {owner.package.name} already")
+        self.image.writer.remove(path)
         return False
 
 

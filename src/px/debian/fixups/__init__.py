@@ -11,9 +11,25 @@ from typing import TYPE_CHECKING
 from px.debian.fixups.accounts import accounts
 from px.debian.fixups.alternatives import alternatives
 from px.debian.fixups.certificates import certificates, openssl_directory
-from px.debian.fixups.files import base_files, hosts, local_directories, locale, mount_points, shells, time_zone
+from px.debian.fixups.files import (
+    base_files,
+    hosts,
+    local_directories,
+    locale,
+    mount_points,
+    python_config,
+    shells,
+    time_zone,
+)
 from px.debian.fixups.fonts import fonts
 from px.debian.fixups.ldcache import ld_cache
+from px.debian.fixups.libraries import (
+    ghostscript_fonts,
+    graphviz_plugins,
+    odbc_drivers,
+    paper_size,
+    pixbuf_loaders,
+)
 from px.debian.fixups.status import status
 
 if TYPE_CHECKING:
@@ -32,6 +48,7 @@ BASE: tuple[FixUp, ...] = (
     time_zone,
     locale,
     local_directories,
+    python_config,
     certificates,
     openssl_directory,
     alternatives,
@@ -40,4 +57,14 @@ BASE: tuple[FixUp, ...] = (
     ld_cache,
 )
 # A layer over a base: what new packages can add to or change.
-LAYER: tuple[FixUp, ...] = (fonts, alternatives, status, ld_cache)
+LAYER: tuple[FixUp, ...] = (
+    fonts,
+    graphviz_plugins,
+    pixbuf_loaders,
+    odbc_drivers,
+    ghostscript_fonts,
+    paper_size,
+    alternatives,
+    status,
+    ld_cache,
+)

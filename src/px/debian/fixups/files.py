@@ -24,8 +24,9 @@ _DIRECTORIES = (
 )
 _LOCAL = ("bin", "etc", "games", "include", "lib", "sbin", "share/man", "src")
 _HOSTS = b"127.0.0.1\tlocalhost\n::1\t\tlocalhost ip6-localhost ip6-loopback\nff02::1\t\tip6-allnodes\n"
-_HOSTS += b"ff02::2\t\tip6-allrouters\n"
-_NETWORKS = b"default\t\t0.0.0.0\nloopback\t127.0.0.0\nlink-local\t169.254.0.0\n"
+_HOSTS += b"ff02::2\t\tip6-allrouters\n\n"
+_NETWORKS = b"default\t\t0.0.0.0\nloopback\t127.0.0.0\nlink-local\t169.254.0.0\n\n"
+_PYTHON = b"[DEFAULT]\n# how to byte-compile (comma separated: standard, optimize)\nbyte-compile = standard\n"
 
 
 def base_files(image: Image, _: Sequence[Unpacked]) -> None:
@@ -51,10 +52,10 @@ def shells(image: Image, _: Sequence[Unpacked]) -> None:
     """``/etc/shells``: debianutils' template, then every packaged shell under both of its names."""
     template = image.read("usr/share/debianutils/shells").decode("ascii")
     known = [line for line in template.splitlines() if line and not line.startswith("#")]
-    wanted = list(known)
-    for name in image.listing("usr/share/debianutils/shells.d"):
-        for shell in _packaged_shells(image, f"usr/share/debianutils/shells.d/{name}"):
-            wanted += [shell] if shell not in wanted else []
+    wanted: list[str] = []
+    packaged = [f"usr/share/debianutils/shells.d/{n}" for n in image.listing("usr/share/debianutils/shells.d")]
+    for path in ("usr/share/debianutils/shells", *packaged):
+        wanted += [shell for shell in _packaged_shells(image, path) if shell not in wanted]
     added = [shell for shell in wanted if shell not in known]
     image.file("etc/shells", (template + "".join(f"{shell}\n" for shell in added)).encode("ascii"))
     image.file("var/lib/shells.state", "".join(f"{shell}\n" for shell in wanted).encode("ascii"))
@@ -93,6 +94,11 @@ def local_directories(image: Image, packages: Sequence[Unpacked]) -> None:
     for name in sorted(u.package.name for u in packages):
         if name.startswith("python3.") and name.endswith("-minimal"):
             image.directory(f"usr/local/lib/{name.removesuffix('-minimal')}/dist-packages")
+
+
+def python_config(image: Image, _: Sequence[Unpacked]) -> None:
+    """``/etc/python3/debian_config`` as python3 makes it; Debian's own tools read it."""
+    image.file("etc/python3/debian_config", _PYTHON)
 
 
 def mount_points(image: Image, _: Sequence[Unpacked]) -> None:

@@ -1,4 +1,4 @@
-"""Font configuration: the two links that fontconfig-config's questions lead to when nobody answers."""
+"""Font configuration: the links that fontconfig-config's questions lead to when nobody answers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,19 @@ if TYPE_CHECKING:
     from px.debian.unpack import Unpacked
 
 _AVAILABLE = "usr/share/fontconfig/conf.avail"
-_CHOSEN = ("10-hinting-slight.conf", "11-lcdfilter-default.conf")
+# In each group, the first that the release has: debian-13 draws colour emoji, which are bitmaps.
+_CHOSEN = (
+    ("10-hinting-slight.conf",),
+    ("11-lcdfilter-default.conf",),
+    ("70-no-bitmaps-except-emoji.conf", "70-no-bitmaps.conf"),
+)
 
 
 def fonts(image: Image, packages: Sequence[Unpacked]) -> None:
-    """Slight hinting and the default LCD filter; without them text is rendered unlike on any Debian."""
+    """Slight hinting, the default LCD filter, no bitmap fonts; without them text looks unlike on any Debian."""
     if not any(u.package.name == "fontconfig-config" for u in packages):
         return
-    for name in _CHOSEN:
-        if f"{_AVAILABLE}/{name}" in image:
-            image.link(f"etc/fonts/conf.d/{name}", f"../../../{_AVAILABLE}/{name}")
+    for names in _CHOSEN:
+        name = next((n for n in names if f"{_AVAILABLE}/{n}" in image), None)
+        if name is not None:
+            image.link(f"etc/fonts/conf.d/{name}", f"/{_AVAILABLE}/{name}")
