@@ -24,8 +24,7 @@ from px.project.uv import find_uv
 from px.sandbox import capabilities, sonames
 from px.sandbox.bases import Layer as SystemLayer
 from px.sandbox.bases import ensure_base, ensure_system_layer, load_base_lock
-from px.sandbox.inference import Inference, LockedPackage, infer
-from px.sandbox.inspection import inspect_pkg_build
+from px.sandbox.inference import Inference, LockedPackage, infer_env
 from px.sandbox.linkcheck import check_layers, missing_error
 from px.sandbox.manifest import SandboxManifest
 from px.sandbox.merged import Layer, base_sonames
@@ -127,7 +126,7 @@ def debian_12(world: World) -> frozenset[str]:
 
 def infer_one(store: Store, name: str, files: Mapping[str, bytes], base: frozenset[str], *, sdist: bool) -> Inference:
     oid = put_pkg_build(store, name, files)
-    return infer([LockedPackage(name, "1.0", oid, sdist)], {oid: inspect_pkg_build(store, oid)}, base, "debian-12")
+    return infer_env(store, [LockedPackage(name, "1.0", oid, sdist)], base, "debian-12")
 
 
 @pytest.mark.parametrize(

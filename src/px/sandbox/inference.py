@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from px.sandbox.inspection import Inspection, Need
+    from px.store.objects import Store
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,14 @@ def distributions() -> Mapping[str, tuple[Row, ...]]:
 def build_capabilities(name: str) -> tuple[str, ...]:
     """The capabilities whose headers the builder sandbox needs for this distribution's sdist."""
     return tuple(c for row in distributions().get(normalise(name), ()) if row.sdist_only for c in row.capabilities)
+
+
+def infer_env(store: Store, packages: Sequence[LockedPackage], base_sonames: frozenset[str], base: str) -> Inference:
+    """Inspect the pkg-builds of an env (once each, then from the cache) and infer what it needs."""
+    from px.sandbox.inspection import inspect_pkg_build
+
+    oids = sorted({package.pkg_build_oid for package in packages if package.pkg_build_oid})
+    return infer(packages, {oid: inspect_pkg_build(store, oid) for oid in oids}, base_sonames, base)
 
 
 def infer(

@@ -96,7 +96,14 @@ def is_optional(path: str) -> bool:
 
 
 def _is_root(record: Record) -> bool:
-    return is_extension_module(record.path) or (record.path.startswith("bin/") and record.elf.interpreter is not None)
+    return is_extension_module(record.path) or (record.elf.interpreter is not None and _is_script(record.path))
+
+
+def _is_script(path: str) -> bool:
+    """Whether it lies in the env's bin directory: ``bin/x`` in a pkg-build, ``…/bin/x`` in an image."""
+    directory = posixpath.dirname(path)
+    inside_a_package = path.startswith("lib/") or "/site-packages/" in path
+    return directory == "bin" or (directory.endswith("/bin") and not inside_a_package)
 
 
 def _by_name(records: Iterable[Record]) -> dict[str, list[Record]]:

@@ -182,6 +182,21 @@ def test_system_files_are_fatal_in_the_usual_places_only(tmp_path: Path) -> None
     ]
 
 
+def test_programs_that_a_distribution_installs_are_fatal(tmp_path: Path) -> None:
+    record = b"x/_x.so,,\n../../../bin/tool,,\n"
+    content: dict[str, bytes | str] = {
+        f"{SITE}/x/_x.so": make_elf("libc.so.6"),
+        f"{SITE}/x/bin/helper": make_elf("libcurl.so.4", interpreter="/lib64/ld-linux-x86-64.so.2"),
+        "usr/local/bin/tool": make_elf("libpq.so.5", interpreter="/lib64/ld-linux-x86-64.so.2"),
+        RECORD: record + b"x/bin/helper,,\n",
+    }
+    problems = check(tmp_path, content)
+    assert [(p.missing, p.package, p.fatal) for p in problems] == [
+        ("libpq.so.5", "x", True),
+        ("libcurl.so.4", "x", False),
+    ]
+
+
 def test_a_missing_loader_is_a_problem(tmp_path: Path) -> None:
     (problem,) = check(tmp_path, {"usr/bin/x": make_elf(interpreter="/lib/ld-musl-x86_64.so.1")})
     assert (problem.kind, problem.missing, problem.fatal) == ("interpreter", "/lib/ld-musl-x86_64.so.1", True)

@@ -41,7 +41,7 @@ def _check_base(name: str, bases: list[str]) -> None:
 
 
 def _print(rows: list[Capability], bases: list[str], base: str | None, default: str) -> None:
-    width = max(len(row.name) for row in rows) + 2
+    width = max((len(row.name) for row in rows), default=0) + 2
     print("Bases:")
     for name in bases:
         print(f"  {name}{'  (default)' if name == default else ''}")
