@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from px.sandbox.elfindex import Record
 
 _PROGRAMS = ("bin", "sbin", "usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin")
+_SPELLED_OUT = 3  # capabilities in an error that get a line each
 _LIBRARY, _VERSION, _INTERPRETER = "library", "version", "interpreter"
 
 
@@ -60,7 +61,7 @@ def check_layers(layers: Sequence[Layer], base: str, home: Home | None = None) -
     checker = _Checker(merged, base)
     found = list(checker.problems())
     if found:
-        found = list(_judge(found, merged))
+        found = list(_share(list(_judge(found, merged)), base))
     return tuple(sorted(found, key=lambda p: (not p.fatal, p.package or "", p.file, p.missing)))
 
 
@@ -140,6 +141,15 @@ def _judge(problems: list[Problem], merged: Merged) -> Iterator[Problem]:
         yield replace(problem, package=package, fatal=known and problem.file in required[owner])
 
 
+def _share(problems: list[Problem], base: str) -> Iterator[Problem]:
+    """Where several capabilities bring a library, name one that is missing for another reason anyway."""
+    owners = {p.missing: sonames.owners(p.missing, base) for p in problems}
+    wanted = {owners[p.missing][0] for p in problems if p.fatal and len(owners[p.missing]) == 1}
+    for problem in problems:
+        chosen = next((name for name in owners[problem.missing] if name in wanted), problem.capability)
+        yield replace(problem, capability=chosen)
+
+
 def _brought(problem: Problem, group: list[Record]) -> bool:
     """Whether the package has the library somewhere: then it loads it before (see ``inspection._inside``)."""
     return any(problem.missing in (r.elf.soname, posixpath.basename(r.path)) for r in group)
@@ -200,9 +210,11 @@ def missing_error(problems: Sequence[Problem], base: str, disabled: frozenset[st
 def _fixes(fatal: Sequence[Problem], capabilities: Sequence[str], base: str) -> Iterator[str]:
     if capabilities:
         yield f"Run: px sandbox add {' '.join(capabilities)}"
-        for name in capabilities:
-            yield f"Or set [tool.px.sandbox.capabilities].{name} = true"
-    for problem in fatal:
+        if len(capabilities) > _SPELLED_OUT:
+            yield f"Or set each of them to true in [tool.px.sandbox.capabilities]: {', '.join(capabilities)}"
+        else:
+            yield from (f"Or set [tool.px.sandbox.capabilities].{name} = true" for name in capabilities)
+    for problem in {p.missing: p for p in fatal}.values():
         others = [name for name in problem.bases if name != base]
         if problem.capability is None and others:
             yield f'For {problem.missing}, set [tool.px.sandbox].base = "{others[0]}", which has it'

@@ -81,6 +81,17 @@ def test_a_missing_library_names_the_file_the_package_and_the_capability(tmp_pat
     assert "postgres = false switches it off" in text
 
 
+def test_shared_libraries_are_blamed_on_what_is_missing_anyway(tmp_path: Path) -> None:
+    needed = ("libglib-2.0.so.0", "libGL.so.1", "libpq.so.5", "libcurl.so.4", "libmagic.so.1")
+    problems = check(tmp_path, env({f"x/_x.{EXT}": make_elf(*needed)}))
+    error = missing_error(problems, "debian-12")
+    assert error is not None
+    assert error.fix[0] == "Run: px sandbox add curl magic opengl postgres"
+    assert error.fix[1].endswith("[tool.px.sandbox.capabilities]: curl, magic, opengl, postgres")
+    (alone,) = check(tmp_path / "alone", env({f"x/_x.{EXT}": make_elf("libglib-2.0.so.0")}))
+    assert alone.capability == "glib"
+
+
 def test_a_newer_glibc_names_the_base_that_would_do(tmp_path: Path) -> None:
     module = make_elf("libc.so.6", wants=(("libc.so.6", "GLIBC_2.38"),))
     (problem,) = check(tmp_path, env({f"x/_x.{EXT}": module}))
