@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shlex
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from px import console
-from px.env.wheel import EntryPoint, read_entry_points
+from px.env.layout import Placed, entry_point_script, lay_out, pyvenv_cfg, script_content
+from px.env.wheel import read_entry_points
 from px.store.files import disk_errors, write_json
-from px.store.tree import Entry, remove_tree
+from px.store.tree import remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from px.env.profile import Profile
     from px.env.runtime import Interpreter
@@ -90,90 +90,51 @@ class _Builder:
     """Lays one env out under ``building``; scripts name the final path."""
 
     def __init__(self, store: Store, profile: Profile, interpreter: Interpreter, env: HostEnv, building: Path):
-        self.store = store
         self.profile = profile
         self.interpreter = interpreter
-        self.env = env
+        self.python = os.fspath(env.bin / "python")
         self.root = building
         self.site = profile.runtime.site_packages
-        self.owner: dict[str, str] = {}
-        self.scripts: dict[str, EntryPoint] = {}
+        self.layout = lay_out(store, profile.packages, self.site)
 
     def build(self, editable: Mapping[str, bytes]) -> None:
-        links, copies, directories = self._plan()
         self.root.mkdir(parents=True)
-        for name in sorted(directories | {"bin", self.site}):
+        for name in sorted(self.layout.directories | {"bin", self.site}):
             (self.root / name).mkdir(parents=True, exist_ok=True)
-        self._link_all(links)
-        for source, path in copies:
-            self._copy_script(source, path)
+        scripts = [f for f in self.layout.files if f.path.startswith("bin/")]
+        self._link_all([f for f in self.layout.files if not f.path.startswith("bin/")])
+        for file in scripts:
+            content = (file.source / str(file.entry[1])).read_bytes()
+            self._write(file.path, script_content(content, self.python), executable=True)
         self._interpreter()
         self._editable(editable)
-        for script in self.scripts.values():
-            self._write(f"bin/{script.name}", script_text(self.env.bin / "python", script), executable=True)
-        marker = {"profile": self.profile.oid, "python": os.fspath(self.interpreter.executable), "layout": LAYOUT}
+        for script in self.layout.scripts.values():
+            self._write(f"bin/{script.name}", entry_point_script(self.python, script), executable=True)
+        marker = {
+            "profile": self.profile.oid,
+            "python": os.fspath(self.interpreter.executable),
+            "layout": LAYOUT,
+            "objects": [f"profile/{self.profile.oid}"],
+        }
         write_json(self.root / MARKER, marker, durable=False)
 
-    def _plan(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]], set[str]]:
-        """What to link, which scripts to copy, and the directories to make first."""
-        links: list[tuple[str, str]] = []
-        copies: list[tuple[str, str]] = []
-        directories: set[str] = set()
-        for package in self.profile.packages:
-            payload = self.store.payload("pkg-build", package.oid)
-            tree = os.fspath(self.store.tree("pkg-build", package.oid))
-            for entry in cast("list[Entry]", payload["tree"]):
-                placed = self._place(str(entry[1]))
-                if placed is None:
-                    continue
-                if entry[0] == "d":
-                    directories.add(placed)
-                elif self._claim(placed, package.name):
-                    pair = (f"{tree}/{entry[1]}", placed)
-                    (copies if placed.startswith("bin/") else links).append(pair)
-            for name, target, gui in cast("list[tuple[str, str, bool]]", payload["scripts"]):
-                self.scripts[name] = EntryPoint(name, target, gui)
-        return links, copies, directories
-
-    def _place(self, path: str) -> str | None:
-        top, _, rest = path.partition("/")
-        if not rest:
-            return None
-        return {"lib": f"{self.site}/", "bin": "bin/", "data": "", "include": "include/"}[top] + rest
-
-    def _claim(self, path: str, package: str) -> bool:
-        first = self.owner.setdefault(path, package)
-        if first != package:
-            console.detail(f"{path}: both {first} and {package} install it; {first}'s is used")
-        return first == package
-
-    def _link_all(self, links: list[tuple[str, str]]) -> None:
+    def _link_all(self, files: list[Placed]) -> None:
         # link(2) spends its time in the kernel, where two threads do not wait for each other.
-        half = (len(links) + 1) // 2
+        half = (len(files) + 1) // 2
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(self._link, (links[:half], links[half:])))
+            list(pool.map(self._link, (files[:half], files[half:])))
 
-    def _link(self, links: Iterable[tuple[str, str]]) -> None:
+    def _link(self, files: Iterable[Placed]) -> None:
         base = os.fspath(self.root) + "/"
-        for source, path in links:
+        for file in files:
+            source = f"{file.source}/{file.entry[1]}"
             try:
-                os.link(source, base + path, follow_symlinks=False)
+                os.link(source, base + file.path, follow_symlinks=False)
             except OSError:
-                self._copy(source, base + path)
+                # Another file system, or more links than it allows.
+                import shutil
 
-    def _copy(self, source: str, destination: str) -> None:
-        """Where a hard link cannot be made (another file system, too many links)."""
-        import shutil
-
-        shutil.copy2(source, destination, follow_symlinks=False)
-
-    def _copy_script(self, source: str, path: str) -> None:
-        content = Path(source).read_bytes()
-        first, newline, rest = content.partition(b"\n")
-        if first.startswith(b"#!python"):
-            arguments = first.removeprefix(b"#!pythonw").removeprefix(b"#!python").strip()
-            content = shebang(self.env.bin / "python", arguments.decode()).encode() + newline + rest
-        self._write(path, content, executable=True)
+                shutil.copy2(source, base + file.path, follow_symlinks=False)
 
     def _write(self, path: str, content: bytes | str, *, executable: bool = False) -> None:
         target = self.root / path
@@ -191,35 +152,12 @@ class _Builder:
         for name in names[1:]:
             (self.root / "bin" / name).symlink_to("python")
         (self.root / "lib64").symlink_to("lib")
-        home = executable.resolve().parent
-        lines = [f"home = {home}", "implementation = CPython", f"version_info = {self.profile.runtime.version}"]
-        lines += ["include-system-site-packages = false", "px = true"]
-        self._write("pyvenv.cfg", "\n".join(lines) + "\n")
+        home = os.fspath(executable.resolve().parent)
+        self._write("pyvenv.cfg", pyvenv_cfg(home, self.profile.runtime.version))
 
     def _editable(self, files: Mapping[str, bytes]) -> None:
         for name, content in files.items():
             self._write(f"{self.site}/{name}", content)
             if name.endswith(".dist-info/entry_points.txt"):
                 for script in read_entry_points(content.decode()):
-                    self.scripts[script.name] = script
-
-
-def shebang(python: Path, arguments: str = "") -> str:
-    """A first line that works also where the path has spaces or is too long for the kernel."""
-    plain = f"#!{python}" + (f" {arguments}" if arguments else "")
-    if " " not in os.fspath(python) and len(os.fsencode(plain)) <= 127:
-        return plain
-    command = " ".join(["'''exec'", shlex.quote(os.fspath(python)), *arguments.split(), '"$0"', '"$@"'])
-    return f"#!/bin/sh\n{command}\n' '''"
-
-
-def script_text(python: Path, script: EntryPoint) -> str:
-    """The program for a console script: import, call, exit with what it returns."""
-    module, _, attribute = script.target.partition(":")
-    return (
-        f"{shebang(python)}\n"
-        "import sys\n"
-        f"from {module.strip()} import {attribute.strip().split('.')[0]}\n"
-        "if __name__ == '__main__':\n"
-        f"    sys.exit({attribute.strip()}())\n"
-    )
+                    self.layout.scripts[script.name] = script

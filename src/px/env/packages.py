@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from px import console
 from px.env import sdist
 from px.env.artifacts import resolve_path
 from px.errors import PxError
+from px.store.canonical import oid_of
 from px.store.sources import ensure_source, find_source, source_ref
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from px.env.artifacts import Artifact
     from px.env.credentials import Credentials
-    from px.env.runtime import Interpreter
     from px.http import Http
+    from px.store.canonical import Value
     from px.store.objects import Draft, Payload, Store
 
 DOWNLOADS = 8
@@ -38,14 +38,24 @@ class Package:
     from_sdist: bool = False
 
 
-class Packages:
-    """Makes pkg-builds for the host target of one project."""
+class Builder(Protocol):
+    """What makes a wheel of a package that has none: the host's compiler, or a builder sandbox."""
 
-    def __init__(self, store: Store, root: Path, credentials: Credentials, interpreter: Interpreter, *, offline: bool):
+    def identity(self, artifact: Artifact) -> list[Value]:
+        """Everything but the source that the result depends on."""
+
+    def build(self, artifact: Artifact, source: Path, out: Path) -> Path:
+        """Build the wheel of an archive or directory into ``out``."""
+
+
+class Packages:
+    """Makes the pkg-builds of one project, for one target."""
+
+    def __init__(self, store: Store, root: Path, credentials: Credentials, builder: Builder, *, offline: bool):
         self.store = store
         self.root = root
         self.credentials = credentials
-        self.interpreter = interpreter
+        self.builder = builder
         self.offline = offline
         self._http: Http | None = None
 
@@ -71,10 +81,8 @@ class Packages:
         """What a pkg-build is made from: for a wheel its hash, for the rest also what builds it."""
         if artifact.kind == "wheel":
             return artifact.sha256
-        runtime = self.interpreter.runtime
-        inputs = [artifact.sha256, artifact.location, artifact.commit, artifact.subdirectory, "host"]
-        text = json.dumps([*inputs, runtime.payload(), os.fspath(self.interpreter.executable)], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        source: list[Value] = [artifact.sha256, artifact.location, artifact.commit, artifact.subdirectory]
+        return oid_of("build-inputs", source + self.builder.identity(artifact))
 
     def _make_all(self, artifacts: list[Artifact]) -> list[Package]:
         wheels = [a for a in artifacts if a.kind == "wheel"]
@@ -172,9 +180,7 @@ class Packages:
             with sdist.scratch() as name:
                 scratch = Path(name)
                 (scratch / "out").mkdir()
-                wheel = sdist.build_wheel(
-                    artifact, self._source(artifact, scratch), self.interpreter, scratch / "out", offline=self.offline
-                )
+                wheel = self.builder.build(artifact, self._source(artifact, scratch), scratch / "out")
                 version = artifact.version or wheel.name.split("-")[1]
                 return unpack_wheel(
                     wheel, draft.tree(), name=artifact.name, version=version, source=self._key(artifact)

@@ -6,8 +6,10 @@ which brings its own.
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from px import console, process
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from px.env.artifacts import Artifact
     from px.env.runtime import Interpreter
+    from px.store.canonical import Value
 
 # What a failed build says when something of the system is not there, and how to say it to a person.
 _MISSING = (
@@ -33,18 +36,28 @@ _MISSING = (
 )
 
 
-def build_wheel(artifact: Artifact, source: Path, interpreter: Interpreter, out: Path, *, offline: bool) -> Path:
-    """Build the wheel of an sdist or directory into ``out``; a failure is PX204 with the cause."""
-    console.info(f"Building {artifact.label} on this machine (it has no wheel for {interpreter.runtime.abi}) …")
-    directory = source / artifact.subdirectory if artifact.subdirectory and source.is_dir() else source
-    done = uv.uv(
-        "build", "--wheel", "--out-dir", out, "--python", interpreter.executable, "--no-create-gitignore", directory,
-        cwd=out, offline=offline,
-    )  # fmt: skip
-    built = sorted(out.glob("*.whl"))
-    if not done.ok or len(built) != 1:
-        raise build_failure(artifact, done)
-    return built[0]
+@dataclass(frozen=True)
+class HostBuilder:
+    """Builds with uv and whatever compiler this machine has."""
+
+    interpreter: Interpreter
+    offline: bool
+
+    def identity(self, _: Artifact) -> list[Value]:
+        return ["host", self.interpreter.runtime.payload(), os.fspath(self.interpreter.executable)]
+
+    def build(self, artifact: Artifact, source: Path, out: Path) -> Path:
+        """A failure is PX204 with the cause."""
+        console.info(f"Building {artifact.label} on this machine (it has no wheel for it) …")
+        directory = source / artifact.subdirectory if artifact.subdirectory and source.is_dir() else source
+        done = uv.uv(
+            "build", "--wheel", "--out-dir", out, "--python", self.interpreter.executable, "--no-create-gitignore",
+            directory, cwd=out, offline=self.offline,
+        )  # fmt: skip
+        built = sorted(out.glob("*.whl"))
+        if not done.ok or len(built) != 1:
+            raise build_failure(artifact, done)
+        return built[0]
 
 
 def build_failure(artifact: Artifact, done: process.Finished) -> PxError:

@@ -13,6 +13,7 @@ from px.env.editable import editable_files
 from px.env.packages import Packages
 from px.env.profile import Editable, Profile
 from px.env.runtime import find_interpreter
+from px.env.sdist import HostBuilder
 from px.project.record import BuiltEnv
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def build_host(
     artifacts = select(store.home, project, selection, interpreter.runtime, inputs=situation.inputs, offline=offline)
     installed = [a for a in artifacts if not a.editable]
     editables = [a for a in artifacts if a.editable]
-    makers = Packages(store, project.root, Credentials(project), interpreter, offline=offline)
+    builder = HostBuilder(interpreter, offline)
+    makers = Packages(store, project.root, Credentials(project), builder, offline=offline)
     profile = Profile(
         runtime=interpreter.runtime,
         packages=makers.ensure(installed),

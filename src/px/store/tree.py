@@ -123,6 +123,23 @@ class TreeWriter:
         os.link(native(self.root, target), self._claim(path))
         self._entries[path] = ["h", path, target]
 
+    def adopt(self, path: str, source: Path, entry: Entry) -> None:
+        """Take a file or link of another object's tree over as it is: linked, not copied, its hash known."""
+        if entry[0] == "l":
+            self.symlink(path, str(entry[2]))
+            return
+        name = native(source, str(entry[1]))
+        claimed = self._claim(path)
+        try:
+            os.link(name, claimed, follow_symlinks=False)
+        except OSError:
+            # Another file system, or more links than it allows.
+            import shutil
+
+            shutil.copyfile(name, claimed)
+            os.chmod(claimed, 0o555 if int(entry[2]) & 0o111 else 0o444)
+        self._entries[path] = ["f", path, *entry[2:5]]
+
     def remove(self, path: str) -> None:
         """Take back a file or link (not a directory)."""
         os.unlink(native(self.root, path))

@@ -1,0 +1,103 @@
+"""Where the files of a profile's packages go in an env: the same rules on the host and in an image."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+from px import console
+from px.env.wheel import EntryPoint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from px.env.packages import Package
+    from px.store.objects import Store
+    from px.store.tree import Entry
+
+
+@dataclass(frozen=True)
+class Placed:
+    """One file or link of a package: what it is in the store, and its path in the env."""
+
+    package: str
+    source: Path
+    entry: Entry
+    path: str
+
+
+@dataclass
+class Layout:
+    """Everything that an env consists of, but for its interpreter and the project itself."""
+
+    files: list[Placed] = field(default_factory=list)
+    directories: set[str] = field(default_factory=set)
+    scripts: dict[str, EntryPoint] = field(default_factory=dict)
+
+
+def lay_out(store: Store, packages: Iterable[Package], site_packages: str) -> Layout:
+    """Place every file; where two packages bring the same path, the first by name keeps it."""
+    layout = Layout()
+    owners: dict[str, str] = {}
+    for package in packages:
+        payload = store.payload("pkg-build", package.oid)
+        tree = store.tree("pkg-build", package.oid)
+        for entry in cast("list[Entry]", payload["tree"]):
+            path = _place(str(entry[1]), site_packages)
+            if path is None:
+                continue
+            if entry[0] == "d":
+                layout.directories.add(path)
+            elif owners.setdefault(path, package.name) == package.name:
+                layout.files.append(Placed(package.name, tree, entry, path))
+            else:
+                console.detail(f"{path}: {owners[path]} and {package.name} both install it; {owners[path]}'s is used")
+        for name, target, gui in cast("list[tuple[str, str, bool]]", payload["scripts"]):
+            layout.scripts.setdefault(name, EntryPoint(name, target, gui))
+    return layout
+
+
+def _place(path: str, site_packages: str) -> str | None:
+    top, _, rest = path.partition("/")
+    if not rest:
+        return None
+    return {"lib": f"{site_packages}/", "bin": "bin/", "data": "", "include": "include/"}[top] + rest
+
+
+def script_content(content: bytes, python: str) -> bytes:
+    """A wheel's own script with its ``#!python`` line filled in."""
+    first, newline, rest = content.partition(b"\n")
+    if not first.startswith(b"#!python"):
+        return content
+    arguments = first.removeprefix(b"#!pythonw").removeprefix(b"#!python").strip()
+    return shebang(python, arguments.decode()).encode() + newline + rest
+
+
+def shebang(python: str, arguments: str = "") -> str:
+    """A first line that works also where the path has spaces or is too long for the kernel."""
+    plain = f"#!{python}" + (f" {arguments}" if arguments else "")
+    if " " not in python and len(os.fsencode(plain)) <= 127:
+        return plain
+    command = " ".join(["'''exec'", shlex.quote(python), *arguments.split(), '"$0"', '"$@"'])
+    return f"#!/bin/sh\n{command}\n' '''"
+
+
+def entry_point_script(python: str, script: EntryPoint) -> str:
+    """The program for a console script: import, call, exit with what it returns."""
+    module, _, attribute = script.target.partition(":")
+    return (
+        f"{shebang(python)}\n"
+        "import sys\n"
+        f"from {module.strip()} import {attribute.strip().split('.')[0]}\n"
+        "if __name__ == '__main__':\n"
+        f"    sys.exit({attribute.strip()}())\n"
+    )
+
+
+def pyvenv_cfg(home: str, version: str) -> str:
+    """What makes a directory a virtual environment."""
+    lines = [f"home = {home}", "implementation = CPython", f"version_info = {version}"]
+    return "\n".join([*lines, "include-system-site-packages = false", "px = true"]) + "\n"
