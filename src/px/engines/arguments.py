@@ -75,11 +75,9 @@ def _options(spec: RunSpec, fds: Descriptors, *, persistent: bool) -> Iterator[s
     yield from _namespaces(spec, persistent=persistent)
     yield from _root(spec)
     yield from _kernel_file_systems()
-    yield from ("--perms", "1777", "--tmpfs", place("/tmp"))  # noqa: S108
-    yield from ("--perms", "0700", "--tmpfs", place(spec.home))
-    if spec.read_only_root:
-        yield from ("--perms", "1777", "--tmpfs", place("/var/tmp"))  # noqa: S108
-        yield from ("--perms", "0755", "--tmpfs", place("/run"))
+    # A store's trees are read-only on disk, so what must be writable is mounted.
+    for mode, path in (("1777", "/tmp"), ("1777", "/var/tmp"), ("0755", "/run"), ("0700", spec.home)):  # noqa: S108
+        yield from ("--perms", mode, "--tmpfs", place(path))
     for file in hostfiles.all_files(spec):
         yield from ("--perms", "0644", "--file", fds.data("px-file", file.content), place(file.target))
     for mount in spec.mounts:

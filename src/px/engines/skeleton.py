@@ -42,6 +42,8 @@ def _make(layer: Path, files: list[str], directories: list[str]) -> None:
         path = draft / name.lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
+    for directory in [draft, *(path for path in draft.rglob("*") if path.is_dir())]:
+        directory.chmod(0o555)  # as in the store: the target may not write there
     try:
         draft.rename(layer)
     except OSError:

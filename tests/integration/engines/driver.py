@@ -1,0 +1,51 @@
+"""One run of an engine in a process of its own, so that tests can signal it, kill it, and start it as another user.
+
+Usage: driver.py ENGINE SPEC, where SPEC is JSON: a RunSpec's fields, with paths and mounts as plain lists.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from px.engines import choose
+from px.engines.spec import DataFile, ImageSource, Limits, Mount, RunSpec
+from px.engines.streams import tee
+from px.errors import PxError
+from px.home import Home
+
+
+def spec(fields: dict[str, Any]) -> RunSpec:
+    fields["layers"] = tuple(Path(layer) for layer in fields["layers"])
+    fields["argv"] = tuple(fields["argv"])
+    fields["mounts"] = tuple(Mount(Path(s), t, ro) for s, t, ro in fields.get("mounts", ()))
+    fields["files"] = tuple(DataFile(t, c.encode()) for t, c in fields.get("files", ()))
+    fields["limits"] = Limits(**fields.get("limits", {}))
+    if fields.get("extra_ca"):
+        fields["extra_ca"] = Path(fields["extra_ca"])
+    if fields.get("image"):
+        fields["image"] = ImageSource((fields["image"],), lambda: Path("there is no archive"))
+    return RunSpec(**fields)
+
+
+def main() -> int:
+    name, fields = sys.argv[1], json.loads(sys.argv[2])
+    kept: list[bytes] = []
+    teed = fields.pop("tee", False)
+    try:
+        engine = choose(name, Home.from_environment())
+        if not teed:
+            engine.exec(spec(fields))
+        code = engine.run(spec(fields), stderr=tee(2, kept.append))
+        os.write(1, b"kept: " + b"".join(kept))
+    except PxError as e:
+        print(e, file=sys.stderr)
+        return e.exit_code
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

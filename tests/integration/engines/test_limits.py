@@ -1,0 +1,88 @@
+"""Bounds on memory, processors and processes, and the refusal where px cannot set them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from px.engines import limits
+from px.engines.spec import Limits
+from px.errors import PxError
+from tests.integration.engines.conftest import Driver, eventually
+from tests.integration.engines.test_signals import running
+
+MEGABYTE = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def _groups_can_be_made() -> None:
+    try:
+        limits.group(Limits(memory=64 * MEGABYTE, cpus=1, pids=10)).close()
+    except PxError as e:
+        pytest.skip(f"this machine lets the tests make no control groups: {e.what}")
+
+
+def groups() -> list[Path]:
+    return sorted(Path("/sys/fs/cgroup").glob("**/px-[0-9]*-*"))
+
+
+def test_memory_is_bounded_for_the_sandbox_as_a_whole(caller: Driver) -> None:
+    fits = caller.python("x = bytearray(30 << 20); print(len(x))", limits={"memory": 120 * MEGABYTE})
+    assert fits.stdout == f"{30 * MEGABYTE}\n", fits.stderr
+    code = "import time\nx = bytearray(70 << 20)\nprint('big', flush=True)\ntime.sleep(5)"
+    two = caller.run(
+        "sh", "-c", f"python3 -c '{code}' & python3 -c '{code}' & wait -n; wait", limits={"memory": 100 * MEGABYTE}
+    )
+    assert two.stdout != "big\nbig\n"
+    over = caller.python("x = bytearray(300 << 20); print('survived')", limits={"memory": 100 * MEGABYTE})
+    assert (over.returncode, over.stdout) == (137, "")
+
+
+def test_private_files_count_as_memory(caller: Driver) -> None:
+    done = caller.run("sh", "-c", "head -c 200M /dev/zero > /tmp/big", limits={"memory": 50 * MEGABYTE})
+    assert done.returncode == 137
+
+
+def test_processes_are_bounded(caller: Driver) -> None:
+    code = (
+        "import os, time\nmade = 0\n"
+        "try:\n    for _ in range(50):\n        if os.fork() == 0: time.sleep(30); os._exit(0)\n        made += 1\n"
+        "except BlockingIOError:\n    print('made', made)"
+    )
+    # px-init and the target itself are two of the ten.
+    assert caller.python(code, limits={"pids": 10}).stdout == "made 8\n"
+
+
+def test_processors_are_bounded_and_the_groups_are_gone_afterwards(caller: Driver) -> None:
+    with running(caller, "sh", "-c", "echo ready; sleep 60", limits={"cpus": 0.5, "pids": 20}) as process:
+        mine = [g for g in groups() if f"px-{process.pid}-" in g.name]
+        quotas = [
+            (g / n).read_text().split()[0] for g in mine for n in ("cpu.max", "cpu.cfs_quota_us") if (g / n).exists()
+        ]
+        assert quotas == ["50000"]
+        process.terminate()
+        assert process.wait(30) == 143
+        assert not [g for g in mine if g.exists()]
+
+
+def test_a_killed_px_leaves_empty_groups_that_the_next_run_removes(caller: Driver) -> None:
+    with running(caller, "sh", "-c", "echo ready; sleep 60", limits={"pids": 20}) as process:
+        process.kill()
+        process.wait()
+    left = [g for g in groups() if f"px-{process.pid}-" in g.name]
+    eventually("their emptiness", lambda: not any((g / "cgroup.procs").read_text() for g in left))
+    assert caller.run("true", limits={"pids": 20}).returncode == 0
+    assert not [g for g in left if g.exists()]
+
+
+def test_where_groups_cannot_be_made_px_refuses(box: Driver) -> None:
+    if box.uid == os.geteuid():
+        pytest.skip("the caller can make groups")
+    if limits.systemd_scope(Limits(pids=5)) is not None:
+        pytest.skip("systemd makes groups for ordinary users here")
+    done = box.run("echo", "ran", limits={"memory": 100 * MEGABYTE, "cpus": 1})
+    assert (done.returncode, done.stdout) == (125, "")
+    assert "PX907" in done.stderr
+    assert "--memory, --cpus" in done.stderr
