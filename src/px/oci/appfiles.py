@@ -120,7 +120,10 @@ def _above(root: Path, top: Path) -> Iterator[Patterns]:
 
 
 def _with_gitignore(root: Path, path: str, stack: tuple[Patterns, ...]) -> tuple[Patterns, ...]:
-    found = Patterns.read(root / path / ".gitignore", path)
+    try:
+        found = Patterns.read(root / path / ".gitignore", path)
+    except PermissionError:
+        raise _unreadable(path) from None
     return stack if found is None else (*stack, found)
 
 
@@ -148,7 +151,7 @@ def _listed(root: Path, path: str) -> list[tuple[str, bool]]:
                 else:
                     console.detail(f"{path}/{name} is neither a file, a directory nor a link: not packed")
     except PermissionError:
-        raise cannot(path or ".", "the directory cannot be read", f"Make it readable: chmod u+rx {path}") from None
+        raise _unreadable(path) from None
     return found
 
 
@@ -184,6 +187,10 @@ def _wanted(here: _Here, path: str, rules: OwnRules) -> bool:
     if path[len(here.base) :] in here.tracked.files or rules.verdict(path, directory=False) is False:
         return True
     return not here.below_ignored and not ignored(here.stack, path, directory=False)
+
+
+def _unreadable(path: str) -> PxError:
+    return cannot(path or ".", "the directory cannot be read", f"Make it readable: chmod -R u+rX {path or '.'}")
 
 
 def cannot(path: str, problem: str, remedy: str) -> PxError:

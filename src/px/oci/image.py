@@ -98,21 +98,21 @@ def read_images(source: Source) -> tuple[ReadImage, ...]:
 
 
 def _image(source: Source, at: Descriptor) -> ReadImage:
-    manifest, _ = read_document(source, at.digest)
-    config, _ = read_document(source, manifest["config"]["digest"])
+    manifest = read_document(source, at)
+    config = read_document(source, Descriptor.read(manifest["config"]))
     described = [Descriptor.read(found) for found in manifest["layers"]]
     diff_ids, history = config["rootfs"]["diff_ids"], _history(config)
     if len(diff_ids) != len(described):
         raise PxError("PX923", source=source.name, problem="config and manifest disagree about the layers")
     layers = tuple(
-        ReadLayer(diff_id, layer.digest, layer.size, said, _opener(source, layer.digest))
+        ReadLayer(diff_id, layer.digest, layer.size, said, _opener(source, layer))
         for diff_id, layer, said in zip(diff_ids, described, history, strict=False)
     )
     return ReadImage(source.name, at.digest, config, layers, manifest.get("annotations") or {})
 
 
-def _opener(source: Source, digest: str) -> Callable[[], BinaryIO]:
-    return lambda: source.open(digest)
+def _opener(source: Source, at: Descriptor) -> Callable[[], BinaryIO]:
+    return lambda: source.open(at)
 
 
 def _docker_images(source: ArchiveSource) -> tuple[ReadImage, ...]:

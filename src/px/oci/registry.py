@@ -162,7 +162,15 @@ class Registry:
                 return answer.status == 200
             raise self.refusal(answer)
 
-        return self.attempt(head)
+        try:
+            return self.attempt(head, attempts=3)
+        except RegistryError as e:
+            # A registry whose disk was full may have kept half of a blob's record, which it then cannot read.
+            # Sending the blob again repairs that; if the trouble is another, the upload will say so.
+            if e.status < 500:
+                raise
+            console.debug(f"{self.host}: cannot say whether it has {digest[7:19]}: {e.reason}")
+            return False
 
     def blob(self, digest: str) -> Iterator[bytes]:
         """The bytes of a blob; whoever reads them checks the digest."""

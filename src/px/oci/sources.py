@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 
 from px.errors import PxError
 from px.http import FetchError
-from px.oci.documents import INDEX_TYPES, Descriptor, Json, Platform, check_digest, digest_of
+from px.oci.documents import INDEX_TYPES, MANIFEST_TYPES, Descriptor, Json, Platform, check_digest, digest_of
 from px.oci.reference import parse
 from px.oci.registry import Registry, RegistryError
 
@@ -31,7 +31,7 @@ class Source(Protocol):
         """The manifests or indexes that the place itself names."""
         ...
 
-    def open(self, digest: str) -> BinaryIO:
+    def open(self, at: Descriptor) -> BinaryIO:
         """The bytes of a blob; whoever reads them checks the digest."""
         ...
 
@@ -49,8 +49,8 @@ class LayoutSource:
     def tops(self) -> list[Descriptor]:
         return _named(json.loads((self.directory / "index.json").read_bytes()))
 
-    def open(self, digest: str) -> BinaryIO:
-        return (self.directory / "blobs" / "sha256" / check_digest(digest).removeprefix("sha256:")).open("rb")
+    def open(self, at: Descriptor) -> BinaryIO:
+        return (self.directory / "blobs" / "sha256" / check_digest(at.digest).removeprefix("sha256:")).open("rb")
 
 
 class ArchiveSource:
@@ -69,8 +69,8 @@ class ArchiveSource:
     def tops(self) -> list[Descriptor]:
         return _named(json.loads(self.member("index.json").read()))
 
-    def open(self, digest: str) -> BinaryIO:
-        return self.member("blobs/sha256/" + check_digest(digest).removeprefix("sha256:"))
+    def open(self, at: Descriptor) -> BinaryIO:
+        return self.member("blobs/sha256/" + check_digest(at.digest).removeprefix("sha256:"))
 
     def member(self, name: str) -> BinaryIO:
         if name not in self.members:
@@ -95,11 +95,14 @@ class RegistrySource:
         content, media_type = found
         return [Descriptor(media_type, digest_of(content), len(content))]
 
-    def open(self, digest: str) -> BinaryIO:
-        found = self._registry.manifest(digest)
-        if found is not None:
-            return io.BytesIO(found[0])
-        return cast("BinaryIO", io.BufferedReader(_Pieces(self._registry.blob(digest))))
+    def open(self, at: Descriptor) -> BinaryIO:
+        # A registry keeps manifests apart from other blobs.
+        if at.media_type not in MANIFEST_TYPES + INDEX_TYPES:
+            return cast("BinaryIO", io.BufferedReader(_Pieces(self._registry.blob(at.digest))))
+        found = self._registry.manifest(at.digest)
+        if found is None:
+            raise PxError("PX923", source=self.name, problem=f"the registry has no manifest {at.digest}")
+        return io.BytesIO(found[0])
 
 
 def source_of(text: str, *, insecure: bool = False) -> Source:
@@ -116,16 +119,16 @@ def source_of(text: str, *, insecure: bool = False) -> Source:
     return RegistrySource(Registry(parse(text), insecure=insecure))
 
 
-def read_document(source: Source, digest: str) -> tuple[Json, bytes]:
+def read_document(source: Source, at: Descriptor) -> Json:
     """A manifest, index or config, checked against its digest."""
     try:
-        with source.open(digest) as f:
+        with source.open(at) as f:
             content = f.read()
-        if digest_of(content) != digest:
-            raise PxError("PX923", source=source.name, problem=f"the content of {digest} has another digest")
-        return json.loads(content), content
+        if digest_of(content) != at.digest:
+            raise PxError("PX923", source=source.name, problem=f"the content of {at.digest} has another digest")
+        return cast("Json", json.loads(content))
     except (OSError, ValueError, FetchError, RegistryError) as e:
-        raise PxError("PX923", source=source.name, problem=f"{digest} cannot be read: {e}") from e
+        raise PxError("PX923", source=source.name, problem=f"{at.digest} cannot be read: {e}") from e
 
 
 def manifests(source: Source) -> list[Descriptor]:
@@ -137,7 +140,7 @@ def manifests(source: Source) -> list[Descriptor]:
     found: dict[str, Descriptor] = {}
     for top in tops:
         if top.media_type in INDEX_TYPES:
-            for entry in _named(read_document(source, top.digest)[0]):
+            for entry in _named(read_document(source, top)):
                 found[entry.digest] = entry
         else:
             found[top.digest] = top
