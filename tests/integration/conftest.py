@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from px.home import Home
+from tests.support.bases import usable_locks
 from tests.support.index import Index, serving
 from tests.support.wheels import WheelSpec
 
@@ -24,6 +26,16 @@ SPECS = [
     WheelSpec("linter", "1.0"),
     WheelSpec("extra-thing", "1.0"),
 ]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _usable_bases(warm_home: Home) -> Iterator[None]:
+    """Bases whose packages the mirror still has: locked anew when the shipped pins have gaps."""
+    found = usable_locks(warm_home.cache / "usable-bases")
+    with pytest.MonkeyPatch.context() as patch:
+        if found is not None:
+            patch.setenv("PX_BASES", str(found))
+        yield
 
 
 @pytest.fixture(scope="session")

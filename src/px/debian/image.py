@@ -7,7 +7,6 @@ with ``bin -> usr/bin`` in place, ``bin/sh`` is written to ``usr/bin/sh``.
 
 from __future__ import annotations
 
-import posixpath
 from typing import TYPE_CHECKING
 
 from px.store.tree import Entry, TreeWriter, UnsafePathError, native
@@ -20,26 +19,22 @@ MAX_LINKS = 40
 
 
 class Below:
-    """One finished layer under the one that is being written."""
+    """One finished layer."""
 
     def __init__(self, root: Path, spec: Sequence[Entry]):
         self.root = root
         self.entries: Mapping[str, Entry] = {str(e[1]): e for e in spec}
 
 
-class Image:
-    """The layer that is being written and what it lies on; later layers hide earlier ones."""
+class View:
+    """Finished layers on top of each other; later ones hide earlier ones."""
 
-    def __init__(self, writer: TreeWriter, below: Sequence[Below] = ()):
-        self.writer = writer
-        self.below = tuple(reversed(below))
+    def __init__(self, layers: Sequence[Below]):
+        self.below = tuple(reversed(layers))
         self._directories: dict[str, str] = {}
 
     def entry(self, path: str) -> Entry | None:
-        """What is at ``path`` (already resolved), in this layer or the topmost one that has it."""
-        found = self.writer.entry(path)
-        if found is not None:
-            return found
+        """What is at ``path`` (already resolved), in the topmost layer that has it."""
         for layer in self.below:
             if path in layer.entries:
                 return layer.entries[path]
@@ -97,9 +92,37 @@ class Image:
         raise FileNotFoundError(path)
 
     def _layers(self) -> Iterator[tuple[Path, TreeWriter | Mapping[str, Entry]]]:
-        yield self.writer.root, self.writer
         for layer in self.below:
             yield layer.root, layer.entries
+
+    def listing(self, directory: str) -> list[str]:
+        """Names of what lies directly in ``directory``, sorted, over all layers."""
+        prefix = self.resolve(directory) + "/"
+        names = {p[len(prefix) :] for p in self.paths() if p.startswith(prefix)}
+        return sorted(name for name in names if "/" not in name)
+
+    def paths(self) -> set[str]:
+        """Every path of the image."""
+        return {path for layer in self.below for path in layer.entries}
+
+
+class Image(View):
+    """The layer that is being written, seen on top of what it lies on."""
+
+    def __init__(self, writer: TreeWriter, below: Sequence[Below] = ()):
+        super().__init__(below)
+        self.writer = writer
+
+    def entry(self, path: str) -> Entry | None:
+        found = self.writer.entry(path)
+        return found if found is not None else super().entry(path)
+
+    def paths(self) -> set[str]:
+        return super().paths() | set(self.writer.paths())
+
+    def _layers(self) -> Iterator[tuple[Path, TreeWriter | Mapping[str, Entry]]]:
+        yield self.writer.root, self.writer
+        yield from super()._layers()
 
     def file(self, path: str, content: bytes, mode: int = 0o644) -> None:
         """Write a file, replacing what was there."""
@@ -118,23 +141,3 @@ class Image:
         if found is not None and found[0] != "d":
             self.writer.remove(place)
         return place
-
-    def listing(self, directory: str) -> list[str]:
-        """Names of what lies directly in ``directory``, sorted, over all layers."""
-        prefix = self.resolve(directory) + "/"
-        names = {p[len(prefix) :] for p in self.paths() if p.startswith(prefix)}
-        return sorted(name for name in names if "/" not in name)
-
-    def paths(self) -> set[str]:
-        """Every path of the image."""
-        found = set(self.writer.paths())
-        for layer in self.below:
-            found.update(layer.entries)
-        return found
-
-
-def relative_target(path: str, target: str) -> str:
-    """Where a link at ``path`` leads, as a path of the image."""
-    if target.startswith("/"):
-        return posixpath.normpath(target).lstrip("/")
-    return posixpath.normpath(posixpath.join(posixpath.dirname(path), target))

@@ -155,10 +155,8 @@ def ensure_bytecode_layer(store: Store, base: Base, *, offline: bool = False) ->
     def make(draft: Draft) -> Payload:
         from px.debian.bytecode import compile_sources
 
-        interpreter = _interpreter(store, base, offline=offline)
-        paths = (str(e[1]) for e in tree_spec(store.payload("sandbox-base", base.oid)) if e[0] == "f")
-        library = f"usr/lib/python{base.python.major}.{base.python.minor}/"
-        files = [(path, base.tree / path) for path in paths if path.startswith(library) and path.endswith(".py")]
+        interpreter = interpreter_of(store, base, offline=offline)
+        files = _modules(_below(store, base), f"usr/lib/python{base.python.major}.{base.python.minor}/")
         writer = draft.tree()
         for path, content in sorted(compile_sources(interpreter, files, draft.path)):
             writer.file(path, content)
@@ -169,7 +167,17 @@ def ensure_bytecode_layer(store: Store, base: Base, *, offline: bool = False) ->
     return Layer(oid, "layer", "bytecode", store.tree("layer", oid), ())
 
 
-def _interpreter(store: Store, base: Base, *, offline: bool) -> Interpreter:
+def _modules(base: Below, library: str) -> list[tuple[str, Path]]:
+    """Every module of the library and the file that has its source, links followed inside the base."""
+    from px.debian.image import View
+
+    view = View([base])
+    modules = [path for path in sorted(base.entries) if path.startswith(library) and path.endswith(".py")]
+    files = [(path, view.resolve(path)) for path in modules]
+    return [(path, base.root / real) for path, real in files if real in base.entries]
+
+
+def interpreter_of(store: Store, base: Base, *, offline: bool) -> Interpreter:
     """The base's Python for this machine: its own, or that of the same base for this architecture."""
     from px.debian.bytecode import Interpreter
 

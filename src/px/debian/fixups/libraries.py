@@ -47,7 +47,7 @@ def pixbuf_loaders(image: Image, packages: Sequence[Unpacked]) -> None:
         if directory in image:
             found = [text for text in known if f"{directory}/loaders/{text.split(chr(34))[1]}" in image]
             rows = [text.replace('"', f'"/{directory}/loaders/', 1) + "\n\n" for text in found]
-            image.file(f"{directory}/loaders.cache", (_pixbuf_head(version) + "".join(rows)).encode("ascii"))
+            image.file(f"{directory}/loaders.cache", (_pixbuf_head(version) + "".join(rows) + "\n").encode("ascii"))
 
 
 def _pixbuf_head(version: str) -> str:

@@ -1,0 +1,40 @@
+"""Running a program in a root file system made of layers, with nothing but the bubblewrap that px ships."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from px.engines import binary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NEEDED = "these tests run programs in a base, and bubblewrap cannot make a namespace here"
+
+
+def bubblewrap() -> str:
+    path = binary.select(binary.candidates())
+    if not isinstance(path, Path):
+        pytest.skip(f"{NEEDED}: {path}")
+    return os.fspath(path)
+
+
+def run_in(
+    layers: Sequence[Path], argv: Sequence[str], *, bind: Sequence[tuple[Path, str]] = (), network: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run ``argv`` in the layers, bottom first; what it writes is forgotten."""
+    command = [bubblewrap(), "--unshare-all", "--die-with-parent", "--clearenv"]
+    command += ["--share-net"] if network else []
+    for layer in layers:
+        command += ["--overlay-src", os.fspath(layer)]
+    command += ["--tmp-overlay", "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
+    for source, destination in bind:
+        command += ["--ro-bind", os.fspath(source), destination]
+    command += ["--setenv", "PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "--setenv", "HOME", "/tmp"]
+    command += ["--uid", "1000", "--gid", "1000", "--chdir", "/", "--", *argv]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
