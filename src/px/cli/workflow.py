@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from px import console
 from px.project import lock as locks
 from px.project import rules
 from px.project.discovery import Project, discover
+from px.project.fingerprint import record_name
 from px.project.situation import Situation, inspect, remember
 from px.project.state import State, Target
 from px.project.transaction import restoring
@@ -93,9 +93,9 @@ def build_target(
         from px.env.sync import build_host
 
         return build_host(context.store, situation, selection, offline=context.offline, force=force)
-    from px.errors import PxError
+    from px.sandbox.sync import build_sandbox
 
-    raise PxError("PX900", base="debian-12", problem="the sandbox target is not part of this version of px")
+    return build_sandbox(context.store, situation, selection, offline=context.offline)
 
 
 def change(context: Context, command: str, action: Callable[[Project], None]) -> Ready:
@@ -117,7 +117,7 @@ def change(context: Context, command: str, action: Callable[[Project], None]) ->
 @contextmanager
 def exclusive(context: Context, root: Path) -> Iterator[None]:
     """One px at a time may lock or build a project, and garbage is not collected meanwhile."""
-    name = hashlib.sha256(os.fsencode(root)).hexdigest()[:40]
+    name = record_name(os.fspath(root)).removesuffix(".json")
     collecting = context.home.locks / "gc"
     with context.store.lock(f"project-{name}", "this project's env"), locked(collecting, shared=True):
         yield

@@ -167,6 +167,8 @@ class Containers:
             *("run", "--rm", "--init", "--interactive", "--pull", "never", "--log-driver", "none"),
             *("--name", container, "--cidfile", str(files / "cid"), "--label", f"px.sandbox={spec.label}"),
             *("--cap-drop", "ALL", "--security-opt", "no-new-privileges", *identity),
+            # Under SELinux the working tree would be out of reach, and relabelling the user's files is not px's to do.
+            *("--security-opt", "label=disable"),
             *("--hostname", spec.hostname, "--workdir", spec.cwd, "--entrypoint", spec.argv[0]),
             *(("--tty",) if spec.tty and os.isatty(0) else ()),
             *(() if spec.network else ("--network", "none")),
@@ -213,12 +215,13 @@ def _bind(source: Path, target: str, *, read_only: bool) -> list[str]:
 def _write_files(directory: Path, spec: RunSpec, uid: int, gid: int) -> list[tuple[Path, str]]:
     """The spec's own files, and a passwd and group in which the target finds itself."""
     name = spec.user.name
-    passwd = f"root:x:0:0:root:/root:/bin/sh\n{name}:x:{uid}:{gid}::{spec.home}:/bin/sh\n"
+    # The target's line comes first: when px is root's, both lines are for the same number.
+    passwd = f"{name}:x:{uid}:{gid}::{spec.home}:/bin/sh\nroot:x:0:0:root:/root:/bin/sh\n"
     wanted = [
         *spec.files,
         *hostfiles.trust_files(spec),
         DataFile("/etc/passwd", passwd.encode()),
-        DataFile("/etc/group", f"root:x:0:\n{name}:x:{gid}:\n".encode()),
+        DataFile("/etc/group", f"{name}:x:{gid}:\nroot:x:0:\n".encode()),
     ]
     directory.chmod(0o755)  # the target is perhaps not the user who owns it
     made = []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from px.engines.containers import Containers
@@ -12,6 +14,8 @@ from px.process import run
 
 if TYPE_CHECKING:
     from px.engines.spec import RunSpec
+
+INIT = Path(__file__).parent.parent / "data" / "init" / os.uname().machine
 
 
 class Podman(Containers):
@@ -42,8 +46,18 @@ class Podman(Containers):
         return ["--userns", f"keep-id:uid={uid},gid={gid}", "--user", f"{uid}:{gid}"], uid, gid
 
     def special(self) -> list[str]:
-        # podman asks for more open files and processes than a caller without the right to raise them has.
-        bounds = (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC))
-        return [
-            o for name, kind in bounds for o in ("--ulimit", f"{name}={':'.join(map(str, resource.getrlimit(kind)))}")
-        ]
+        """Bounds that this caller may set.
+
+        podman asks for a million open files and 32768 processes, whoever runs it, and fails where it may not raise
+        its own bounds to that; the second is also the most that it leaves to itself.
+        """
+        # Its own init is a package that many installations lack; px's serves as well.
+        options = ["--init-path", str(INIT)] if sys.platform == "linux" else []
+        for name, kind, most in (
+            ("nofile", resource.RLIMIT_NOFILE, 1 << 20),
+            ("nproc", resource.RLIMIT_NPROC, 1 << 15),
+        ):
+            hard = resource.getrlimit(kind)[1]
+            value = most if hard == resource.RLIM_INFINITY else min(hard, most)
+            options += ["--ulimit", f"{name}={value}:{value}"]
+        return options

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass
+from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote, urlsplit
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from px.project.discovery import Project
     from px.project.selection import Selection
 
-FORMAT = 1
+FORMAT = 2
 Kind = Literal["wheel", "sdist", "vcs", "directory"]
 
 
@@ -40,6 +41,8 @@ class Artifact:
     commit: str = ""
     subdirectory: str = ""
     editable: bool = False
+    uploaded: str = ""
+    """When the index got it (ISO 8601, UTC), where the lock knows."""
 
     @property
     def label(self) -> str:
@@ -151,6 +154,7 @@ def _artifact(
         filename=filename,
         index=package.index or "",
         subdirectory=getattr(source, "subdirectory", None) or "",
+        uploaded=source.upload_time.astimezone(UTC).isoformat() if source.upload_time else "",
     )
 
 

@@ -33,6 +33,10 @@ class BuiltEnv:
     variables: dict[str, str] = field(default_factory=dict)
     objects: tuple[str, ...] = ()
     """``kind/oid`` of every object that the env was made from."""
+    layers: tuple[str, ...] = ()
+    """For the sandbox: the trees of the image, lowest first, the project's own on top."""
+    details: dict[str, str] = field(default_factory=dict)
+    """For the sandbox: what messages and error hints need to know without reading the image."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -42,11 +46,13 @@ class BuiltEnv:
             "env": self.env,
             "variables": self.variables,
             "objects": list(self.objects),
+            "layers": list(self.layers),
+            "details": self.details,
         }
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> BuiltEnv:
-        return cls(raw["inputs"], raw["selection"], raw["profile"], raw["env"], raw["variables"], tuple(raw["objects"]))
+        return cls(**raw | {"objects": tuple(raw["objects"]), "layers": tuple(raw["layers"])})
 
 
 @dataclass

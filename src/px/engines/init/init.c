@@ -16,6 +16,7 @@
  * px/engines/session.py for the other side.  Freestanding C without a libc: it must run in any root file system.
  *
  * Usage: px-init FD [PROGRAM [ARGUMENT...]]
+ *        px-init -- PROGRAM [ARGUMENT...]      the form in which podman calls its init: tied to nothing
  */
 #include <asm/stat.h>
 #include <asm/unistd.h>
@@ -372,14 +373,14 @@ void begin(long *stack)
 	char **argv = (char **)(stack + 1), **envp = argv + argc + 1;
 	if (argc < 2)
 		leave(125);
-	int channel = number(argv[1]);
+	int channel = argv[1][0] == '-' ? -1 : (int)number(argv[1]);
 	__u64 all = ~0UL;
 	block_signals(1);
 	/* Nobody in the sandbox may look into process 1: its descriptors are what ties the sandbox to px. */
 	sys(__NR_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
 	if (channel > 3)
 		sys(__NR_close_range, 3, channel - 1, 0, 0, 0);
-	close_from(channel + 1);
+	close_from(channel < 0 ? 3 : channel + 1);
 	sys(__NR_fcntl, channel, F_SETFD, FD_CLOEXEC, 0, 0);
 	sys(__NR_write, channel, (long)"R", 1, 0, 0);
 	long target = argc > 2 ? run_target(argv + 2, envp) : 0;

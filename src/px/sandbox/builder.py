@@ -1,0 +1,193 @@
+"""The builder sandbox: wheels from sdists with the base's own compiler and headers, and nothing of the host's.
+
+The source is unpacked and built inside, at a fixed path, without a network.  What the build requires is
+resolved by uv outside, as wheels for the sandbox's platform and as of a fixed day, so that next year's
+build gets the same tools.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from px import console
+from px.engines.spec import Mount, RunSpec
+from px.errors import PxError
+from px.project import uv
+from px.sandbox import bases, patterns
+from px.sandbox.inference import build_capabilities
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from px.env.artifacts import Artifact
+    from px.env.runtime import Runtime
+    from px.sandbox.bases import Base
+    from px.store.canonical import Value
+    from px.store.objects import Store
+
+HOOK = Path(__file__).parent / "build_hook.py"
+RECIPE = 1
+"""Raised when this module or the hook changes what a build gives."""
+_COPIED_NOT = (".git", ".hg", ".px", ".venv", "__pycache__", "node_modules", "*.egg-info", ".tox", ".nox")
+
+
+@dataclass
+class SandboxBuilder:
+    """Builds for one base and runtime; ``capabilities`` are those that the manifest names, for their headers."""
+
+    store: Store
+    base: Base
+    runtime: Runtime
+    root: Path
+    """The project, whose uv settings say where build requirements come from."""
+    capabilities: frozenset[str]
+    offline: bool
+    log: list[str] = field(default_factory=list)
+
+    def identity(self, artifact: Artifact) -> list[Value]:
+        lock = self.base.lock
+        names = set(lock.compiler)
+        for capability in self._needed(artifact):
+            names.update(n for part in bases.closure(lock, capability) for n in part)
+        tools: list[Value] = [p.sha256 for p in lock.pinned(names - set(lock.base))]
+        return ["sandbox", RECIPE, self.base.oid, self.runtime.payload(), tools, str(self._as_of(artifact))]
+
+    def _needed(self, artifact: Artifact) -> list[str]:
+        known = self.base.lock.capabilities
+        wanted = self.capabilities | set(build_capabilities(artifact.name))
+        return sorted(name for name in wanted if name in known)
+
+    def _as_of(self, artifact: Artifact) -> str:
+        """The day as of which build requirements are resolved: the base's, or the package's own if that is later."""
+        pinned = datetime.strptime(self.base.lock.date, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).isoformat()
+        return max(pinned, artifact.uploaded) if artifact.uploaded else ""
+
+    def build(self, artifact: Artifact, source: Path, out: Path) -> Path:
+        """Build one wheel; a failure is PX902 where px knows what is missing, else PX903 with the log's end."""
+        capabilities = self._needed(artifact)
+        said = f" with {', '.join(capabilities)}" if capabilities else ""
+        console.info(f"Building {artifact.label} in the sandbox{said} …")
+        layers = bases.ensure_builder_layers(self.store, self.base, capabilities, offline=self.offline)
+        bytecode = bases.ensure_bytecode_layer(self.store, self.base, offline=self.offline)
+        trees = (self.base.tree, bytecode.tree, *(layer.tree for layer in layers))
+        work = _Work(self, artifact, out.parent / "work", trees)
+        wheel = work.run(source)
+        shutil.copy(wheel, out / wheel.name)
+        return out / wheel.name
+
+
+@dataclass
+class _Work:
+    """One build: a directory of the host that the sandbox sees as ``/build``."""
+
+    builder: SandboxBuilder
+    artifact: Artifact
+    directory: Path
+    layers: tuple[Path, ...]
+
+    def run(self, source: Path) -> Path:
+        for name in ("requires", "out"):
+            (self.directory / name).mkdir(parents=True)
+        shutil.copy(HOOK, self.directory / "hook.py")
+        if source.is_dir():
+            ignore = shutil.ignore_patterns(*_COPIED_NOT)
+            shutil.copytree(source, self.directory / "source", symlinks=True, ignore=ignore)
+            requires = self.ask("prepare")
+        else:
+            shutil.copy(source, self.directory / source.name)
+            requires = self.ask("prepare", f"/build/{source.name}")
+        self.install(requires)
+        self.install(self.ask("extra", "wheel"))
+        name = self.ask("wheel", "wheel")
+        built = self.directory / "out" / str(name)
+        if not built.is_file():
+            raise PxError("PX903", problem=f"{self.artifact.label}: its build backend made no wheel")
+        return built
+
+    def ask(self, *action: str) -> Any:
+        log: list[bytes] = []
+        spec = RunSpec(
+            layers=self.layers,
+            argv=("/usr/bin/python3", "/build/hook.py", *action),
+            env=self.environment(),
+            cwd="/build",
+            mounts=(Mount(self.directory, "/build"),),
+            network=False,
+            home="/tmp/home",  # noqa: S108 - inside the sandbox
+            label=f"build-{self.artifact.name}",
+        )
+        from px.engines import engine
+
+        with open(os.devnull, "rb") as nothing:
+            builder = engine("bubblewrap", self.builder.store.home)
+            code = builder.run(spec, stdin=nothing.fileno(), stdout=log.append, stderr=log.append)
+        text = b"".join(log).decode("utf-8", "replace")
+        for line in text.splitlines():
+            console.debug(f"  {self.artifact.name}: {line}")
+        if code != 0:
+            raise self.failure(text)
+        return json.loads((self.directory / "answer.json").read_bytes())
+
+    def environment(self) -> dict[str, str]:
+        uploaded = self.artifact.uploaded
+        epoch = int(datetime.fromisoformat(uploaded).timestamp()) if uploaded else 315532800
+        return {
+            "PATH": "/build/requires/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            "PYTHONPATH": "/build/requires",
+            "PYTHONHASHSEED": "0",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "HOME": "/tmp/home",  # noqa: S108 - inside the sandbox
+            "LANG": "C.UTF-8",
+            "TZ": "UTC",
+            "SOURCE_DATE_EPOCH": str(epoch),
+            "CFLAGS": "-g0",  # Debian's python asks for debug information, ten times the size of the code
+            "CXXFLAGS": "-g0",
+            "PX_SUBDIRECTORY": self.artifact.subdirectory,
+        }
+
+    def install(self, requirements: Sequence[str]) -> None:
+        """Put build requirements beside the source: wheels only, so that nothing runs outside the sandbox."""
+        if not requirements:
+            return
+        runtime = self.builder.runtime
+        glibc = runtime.libc.partition("-")[2].replace(".", "_")
+        flags = ["--only-binary", ":all:", "--target", str(self.directory / "requires")]
+        flags += ["--python-version", runtime.version, "--python-platform", f"{runtime.machine}-manylinux_{glibc}"]
+        as_of = self.builder._as_of(self.artifact)
+        flags += ["--exclude-newer", as_of] if as_of else []
+        done = uv.uv(
+            "pip",
+            "install",
+            "--quiet",
+            *flags,
+            "--",
+            *requirements,
+            cwd=self.builder.root,
+            offline=self.builder.offline,
+        )
+        if not done.ok:
+            why = [uv.explain(done.stderr)]
+            problem = f"the build requirements of {self.artifact.label} cannot be installed"
+            raise PxError("PX903", problem=problem, why=why)
+
+    def failure(self, log: str) -> PxError:
+        return build_failure(self.artifact.label, log, self.builder.base.name)
+
+
+def build_failure(label: str, log: str, base: str) -> PxError:
+    """What a failed build's log says is missing, as an error with the command that brings it."""
+    found = patterns.match(log, base)
+    last = [line for line in log.strip().splitlines() if line.strip()][-12:]
+    if not found:
+        return PxError("PX903", problem=f"{label} could not be built", why=["\n    ".join(last) or "it said nothing"])
+    names = sorted({s.capability for s in found})
+    fixes = [f"Run 'px sandbox add {n}' or set [tool.px.sandbox.capabilities].{n} = true." for n in names]
+    why = [f"Building {label} failed: {s.line.strip()}" for s in found[:3]]
+    missing = ", ".join(sorted({s.missing for s in found}))
+    return PxError("PX902", missing=missing, why=why, fix=fixes, capabilities=names)

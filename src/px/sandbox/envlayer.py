@@ -1,0 +1,184 @@
+"""The env as layers of an image: packages hard-linked out of the store, compiled by the image's own python.
+
+Everything lies under ``/opt/px/env``, a virtual environment of the base's interpreter.  A package of more
+than 30 MB gets a layer of its own, so that images which share it share the bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from px import console
+from px.env.layout import entry_point_script, lay_out, pyvenv_cfg, script_content
+from px.sandbox.bases import Layer, interpreter_of
+from px.store.canonical import oid_of
+from px.store.tree import native
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from px.env.layout import Layout, Placed
+    from px.env.packages import Package
+    from px.env.profile import Profile
+    from px.env.runtime import Runtime
+    from px.sandbox.bases import Base
+    from px.store.objects import Draft, Payload, Store
+    from px.store.tree import Entry, TreeWriter
+
+PREFIX = "opt/px/env"
+PYTHON = f"/{PREFIX}/bin/python"
+HEAVY = 30_000_000
+RECIPE = 1
+
+
+def ensure_env_layers(store: Store, base: Base, profile: Profile, *, offline: bool) -> tuple[Layer, ...]:
+    """The layers of a profile's env, heavy packages first; made from what the store has."""
+    packages = {p.name: p for p in profile.packages}
+    compiled = ensure_bytecode(store, base, profile.runtime, profile.packages, offline=offline)
+    layout = lay_out(store, profile.packages, profile.runtime.site_packages)
+    heavy = _heavy(layout)
+    layers = [_ensure(store, profile, [packages[name]], layout, compiled, f"package {name}") for name in sorted(heavy)]
+    rest = [p for p in profile.packages if p.name not in heavy]
+    return (*layers, _ensure(store, profile, rest, layout, compiled, "env"))
+
+
+def _heavy(layout: Layout) -> set[str]:
+    sizes: dict[str, int] = {}
+    for file in layout.files:
+        if file.entry[0] == "f":
+            sizes[file.package] = sizes.get(file.package, 0) + int(file.entry[3])
+    return {name for name, size in sizes.items() if size > HEAVY}
+
+
+def _ensure(
+    store: Store,
+    profile: Profile,
+    packages: Sequence[Package],
+    layout: Layout,
+    compiled: dict[str, str],
+    what: str,
+) -> Layer:
+    names = {p.name for p in packages}
+    files = [f for f in layout.files if f.package in names]
+
+    def make(draft: Draft) -> Payload:
+        draft.refs.extend(f"pkg-build/{p.oid}" for p in packages)
+        tree = draft.tree()
+        for file in files:
+            _add(tree, file)
+        for package in packages:
+            _add_bytecode(store, tree, compiled[package.oid], {f.path for f in files})
+        if what == "env":
+            _interpreter(tree, profile.runtime)
+            for script in sorted(layout.scripts.values(), key=lambda s: s.name):
+                path = f"{PREFIX}/bin/{script.name}"
+                if path not in tree:
+                    tree.file(path, entry_point_script(PYTHON, script).encode(), 0o755)
+        return {"what": what, "tree": tree.finish()}
+
+    key = oid_of(
+        "env-layer-inputs",
+        {
+            "recipe": RECIPE,
+            "what": what,
+            "packages": [[p.name, p.oid, compiled[p.oid]] for p in packages],
+            # Which of two packages owns a path, and which scripts there are, depends on all of them.
+            "all": [[p.name, p.oid] for p in profile.packages],
+            "runtime": profile.runtime.payload(),
+        }
+        if what == "env"
+        else {"recipe": RECIPE, "what": what, "files": _owned(files), "bytecode": [compiled[p.oid] for p in packages]},
+    )
+    oid = store.ensure("layer", key, make, label=f"the {what} layer")
+    return Layer(oid, "layer", what, store.tree("layer", oid), ())
+
+
+def _owned(files: Iterable[Placed]) -> str:
+    """A heavy package's layer depends on its own files only, those that it keeps."""
+    return oid_of("files", [[f.path, *f.entry[2:]] for f in files])
+
+
+def _add(tree: TreeWriter, file: Placed) -> None:
+    path = f"{PREFIX}/{file.path}"
+    if file.path.startswith("bin/") and file.entry[0] == "f":
+        with open(native(file.source, str(file.entry[1])), "rb") as f:
+            tree.file(path, script_content(f.read(), PYTHON), 0o755)
+    else:
+        tree.adopt(path, file.source, file.entry)
+
+
+def _add_bytecode(store: Store, tree: TreeWriter, oid: str, owned: set[str]) -> None:
+    """The compiled modules of a package, for those sources that it really has in this env."""
+    source = store.tree("layer", oid)
+    for entry in cast("list[Entry]", store.payload("layer", oid)["tree"]):
+        path = str(entry[1])
+        if entry[0] == "f" and path not in tree and _source_of(path.removeprefix(PREFIX + "/")) in owned:
+            tree.adopt(path, source, entry)
+
+
+def _source_of(path: str) -> str:
+    """``a/__pycache__/b.cpython-311.pyc`` -> ``a/b.py``."""
+    directory, _, name = path.rpartition("/__pycache__/")
+    return f"{directory}/{name.split('.')[0]}.py"
+
+
+def _interpreter(tree: TreeWriter, runtime: Runtime) -> None:
+    major, minor = runtime.minor
+    program = f"/usr/bin/python{major}.{minor}"
+    tree.symlink(f"{PREFIX}/bin/python", program)
+    for name in ("python3", runtime.python):
+        tree.symlink(f"{PREFIX}/bin/{name}", "python")
+    tree.symlink(f"{PREFIX}/lib64", "lib")
+    tree.directory(f"{PREFIX}/{runtime.site_packages}")
+    tree.file(f"{PREFIX}/pyvenv.cfg", pyvenv_cfg("/usr/bin", runtime.version).encode())
+
+
+def ensure_bytecode(
+    store: Store, base: Base, runtime: Runtime, packages: Iterable[Package], *, offline: bool
+) -> dict[str, str]:
+    """pkg-build oid -> oid of its compiled modules; all that are missing are compiled in one go."""
+    packages = list(packages)
+    keys = {
+        p.oid: oid_of("pkg-bytecode-inputs", {"recipe": RECIPE, "package": p.oid, "python": runtime.version})
+        for p in packages
+    }
+    found = {oid: store.lookup("layer", key) for oid, key in keys.items()}
+    absent = [p for p in packages if found[p.oid] is None]
+    made = _compile(store, base, runtime, absent, keys, offline=offline) if absent else {}
+    return {oid: layer for oid, layer in (found | made).items() if layer is not None}
+
+
+def _compile(
+    store: Store, base: Base, runtime: Runtime, packages: Sequence[Package], keys: dict[str, str], *, offline: bool
+) -> dict[str, str | None]:
+    from px.debian.bytecode import compile_sources
+
+    sources = []
+    owner: dict[str, str] = {}
+    for package in packages:
+        tree = store.tree("pkg-build", package.oid)
+        for entry in cast("list[Entry]", store.payload("pkg-build", package.oid)["tree"]):
+            path = str(entry[1])
+            if entry[0] == "f" and path.startswith("lib/") and path.endswith(".py"):
+                inside = f"{PREFIX}/{runtime.site_packages}/{path.removeprefix('lib/')}"
+                # Two packages may bring the same path; each is compiled from its own file.
+                if inside not in owner:
+                    owner[inside] = package.oid
+                    sources.append((inside, tree / path))
+    interpreter = interpreter_of(store, base, offline=offline)
+    compiled: dict[str, list[tuple[str, bytes]]] = {p.oid: [] for p in packages}
+    console.detail(f"compiling {len(sources)} modules of {len(packages)} packages")
+    with store.draft() as scratch:
+        for path, content in compile_sources(interpreter, sources, scratch.path):
+            compiled[owner[_source_of(path)]].append((path, content))
+    return {p.oid: _keep(store, keys[p.oid], p, compiled[p.oid]) for p in packages}
+
+
+def _keep(store: Store, key: str, package: Package, files: list[tuple[str, bytes]]) -> str:
+    def make(draft: Draft) -> Payload:
+        tree = draft.tree()
+        for path, content in sorted(files):
+            tree.file(path, content)
+        return {"what": f"bytecode of {package.name}", "tree": tree.finish()}
+
+    return store.ensure("layer", key, make, label=f"bytecode of {package.name}")
