@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 SILENCE = 20.0
 """Seconds without a heartbeat after which the provider is asked whether the sandbox still exists."""
+WATCH = 0.5
 RECONNECTS = 5
 DESTROY_TRIES = 4
 MARK = task_runner.MARK.decode()
@@ -125,13 +126,16 @@ class SandboxExecutor:
         """Run one following command; return what broke it, or None where it ended by itself."""
         lines: queue.Queue[tuple[int, str] | BackendError | None] = queue.Queue()
         thread = threading.Thread(target=self._exec, args=(command, lines), daemon=True)
-        self._heard = time.monotonic()
+        self._heard = watched = time.monotonic()
         thread.start()
         while True:
-            try:
-                item = lines.get(timeout=0.5)
-            except queue.Empty:
+            # By the clock, not only when the task is silent: one that writes all the time has a lease too.
+            if time.monotonic() - watched >= WATCH:
+                watched = time.monotonic()
                 self._watch()
+            try:
+                item = lines.get(timeout=WATCH)
+            except queue.Empty:
                 continue
             if item is None or isinstance(item, BackendError):
                 return item
@@ -160,7 +164,7 @@ class SandboxExecutor:
         output.flush()
 
     def _watch(self) -> None:
-        """What must happen while the task says nothing: renew the lease, notice that either end is gone."""
+        """What must happen while the task runs: renew the lease, notice that either end is gone."""
         now = time.monotonic()
         if self._parent is not None and os.getppid() != self._parent:
             raise LauncherLostError

@@ -1,0 +1,212 @@
+"""Real Metaflow, real SDKs, servers on loopback: S3 by moto, E2B and Daytona by :mod:`tests.servers`."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from px.engines.bubblewrap import Bubblewrap
+from px.home import Home
+from tests.conftest import REPO
+
+FLOWS = Path(__file__).parent / "flows"
+KEY = "key-of-the-provider-9f31"
+ACCESS, SECRET = "AKIAPLANTED0000001", "planted-secret-of-the-datastore-77c2"
+
+
+@dataclass
+class Server:
+    """A running conformance server."""
+
+    kind: str
+    url: str
+    process: subprocess.Popen[str]
+
+    @property
+    def env(self) -> dict[str, str]:
+        if self.kind == "e2b":
+            return {"E2B_API_URL": self.url, "E2B_SANDBOX_URL": self.url, "E2B_API_KEY": KEY}
+        return {"DAYTONA_API_URL": self.url, "DAYTONA_API_KEY": KEY}
+
+    def stats(self) -> dict[str, Any]:
+        with urllib.request.urlopen(f"{self.url}/_stats", timeout=30) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+
+    def faults(self, **switches: float) -> None:
+        data = json.dumps(switches).encode()
+        request = urllib.request.Request(f"{self.url}/_faults", data=data, method="PUT")
+        urllib.request.urlopen(request, timeout=30).close()
+
+    def wait_empty(self, seconds: float = 30) -> None:
+        """Until no sandbox is left, which must come about by itself."""
+        end = time.monotonic() + seconds
+        while self.stats()["alive"]:
+            assert time.monotonic() < end, self.stats()["labels"]
+            time.sleep(0.1)
+
+
+@dataclass
+class Done:
+    """How a run of a flow ended, and what it said."""
+
+    code: int
+    output: str
+    seconds: float
+
+
+@dataclass
+class Workspace:
+    """A directory to run flows in, with everything that they need in the environment."""
+
+    root: Path
+    env: dict[str, str] = field(default_factory=dict)
+
+    def popen(self, flow: str, *args: str, **env: str) -> subprocess.Popen[str]:
+        """Start a flow; the test reads its output (both streams) and ends it."""
+        return subprocess.Popen(
+            [sys.executable, str(FLOWS / flow), *args],
+            cwd=self.root,
+            env={**self.env, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, flow: str, *args: str, check: bool = True, **env: str) -> Done:
+        started = time.monotonic()
+        process = self.popen(flow, *args, **env)
+        output, _ = process.communicate(timeout=600)
+        if check:
+            assert process.returncode == 0, output
+        return Done(process.returncode, output, time.monotonic() - started)
+
+    def ask(self, code: str, **env: str) -> Any:
+        """Evaluate a line of Python with Metaflow's client, in a process of its own, and return its JSON value."""
+        program = f"import json\nfrom metaflow import *\nnamespace(None)\nprint('\\n' + json.dumps({code}))"
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=self.root,
+            env={**self.env, **env},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+
+def _clean(home: Path) -> dict[str, str]:
+    """The environment of a user who has nothing set: Metaflow's own configuration must not leak in."""
+    dropped = ("METAFLOW_", "AWS_", "E2B_", "DAYTONA_", "PYTHONDONTWRITEBYTECODE", "PYTHONPATH")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
+    return {**env, "USER": "tester", "PX_HOME": str(home), "PATH": f"{Path(sys.executable).parent}:{env['PATH']}"}
+
+
+@pytest.fixture(scope="session")
+def sandbox_home(warm_home: Home) -> Home:
+    problem = Bubblewrap(warm_home).problem()
+    if problem is not None:
+        pytest.skip(f"no sandbox can be made here: {problem.reason}")
+    return warm_home
+
+
+@pytest.fixture
+def workspace(sandbox_home: Home, tmp_path: Path) -> Workspace:
+    """A fresh directory with the local datastore."""
+    root = tmp_path / "work"
+    root.mkdir()
+    return Workspace(root, _clean(sandbox_home.root))
+
+
+@contextmanager
+def serving(kind: str, home: Home, *args: str) -> Iterator[Server]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", f"tests.servers.{kind}", "--key", KEY, *args],
+        cwd=REPO,
+        env=_clean(home.root),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield Server(kind, process.stdout.readline().strip(), process)
+    finally:
+        process.stdin.close()
+        process.wait(timeout=30)
+        process.stdout.close()
+
+
+@pytest.fixture(scope="session", params=["e2b", "daytona"])
+def server(request: pytest.FixtureRequest, sandbox_home: Home) -> Iterator[Server]:
+    with serving(request.param, sandbox_home, "--minute", "2") as found:
+        yield found
+
+
+@pytest.fixture
+def fresh(server: Server) -> Iterator[Server]:
+    """The server without faults, and without sandboxes when the test is over."""
+    server.faults()
+    yield server
+    server.faults()
+    server.wait_empty()
+
+
+@pytest.fixture(scope="session")
+def s3(sandbox_home: Home) -> Iterator[dict[str, str]]:
+    """An S3 server with a bucket, as the variables that Metaflow wants."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "moto.server", "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        _wait_for(f"{url}/moto-api/")
+        import boto3
+
+        client = boto3.client(
+            "s3", endpoint_url=url, region_name="us-east-1", aws_access_key_id=ACCESS, aws_secret_access_key=SECRET
+        )
+        client.create_bucket(Bucket="bucket")
+        yield {
+            "AWS_ACCESS_KEY_ID": ACCESS,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "METAFLOW_S3_ENDPOINT_URL": url,
+            "METAFLOW_DATASTORE_SYSROOT_S3": "s3://bucket/metaflow",
+            "METAFLOW_DATATOOLS_S3ROOT": "s3://bucket/data",
+            "METAFLOW_DEFAULT_DATASTORE": "s3",
+            "METAFLOW_S3_WORKER_COUNT": "2",
+        }
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait_for(url: str) -> None:
+    for _ in range(300):
+        try:
+            urllib.request.urlopen(url, timeout=1).close()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    raise AssertionError(url)
