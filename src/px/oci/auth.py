@@ -152,7 +152,7 @@ def _ask_helper(name: str, key: str) -> Credentials | None:
     program = f"docker-credential-{name}"
     try:
         answer = run([program, "get"], stdin=key.encode())
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):  # the latter if a directory of PATH may not be searched
         raise PxError(
             "PX903",
             problem=f"docker's config names the credential helper {program}, which is not installed",

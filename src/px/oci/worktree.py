@@ -84,7 +84,7 @@ def git(directory: Path, *args: str) -> str:
     env |= {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     try:
         done = run(["git", "-c", "core.fsmonitor=false", *args], cwd=directory, env=env)
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):  # the latter if a directory of PATH may not be searched
         raise PxError(
             "PX924", directory=directory, reason="There is no git program on PATH.", remedy="Install git."
         ) from None
