@@ -31,7 +31,7 @@ class Check:
 
 
 def examine(home: Home) -> list[Check]:
-    return [_python(), _uv(), _home(home), _disk(home), _user_namespaces(), _overlay(), *_engines(), _store(home)]
+    return [_python(), _uv(), _home(home), _disk(home), _user_namespaces(), _overlay(), *_engines(home), _store(home)]
 
 
 def _python() -> Check:
@@ -109,19 +109,15 @@ def _overlay() -> Check:
     return Check("overlayfs", WARN, "the kernel does not list it", ("sudo modprobe overlay",))
 
 
-def _engines() -> list[Check]:
+def _engines(home: Home) -> list[Check]:
     """The sandbox engines, as they see themselves."""
-    try:
-        from px.engines import all_engines
-    except ImportError:
-        return []
+    from px.engines import NAMES, engine
+
     found = []
-    for engine in all_engines():
-        problem = engine.problem()
-        if problem is None:
-            found.append(Check(f"engine {engine.name}", OK, "works"))
-        else:
-            found.append(Check(f"engine {engine.name}", WARN, problem.why, tuple(problem.fix)))
+    for name in NAMES:
+        problem = engine(name, home).problem()
+        verdict, finding, fix = (OK, "works", ()) if problem is None else (WARN, problem.reason, problem.fix)
+        found.append(Check(f"engine {name}", verdict, finding, tuple(fix)))
     return found
 
 

@@ -34,6 +34,11 @@ COMMANDS: dict[str, Command] = {
     "run": Command("run", "Run a file, a script or python in the env"),
     "test": Command("test", "Run the project's tests in the env"),
     "status": Command("status", "Show the project's state and what to do next"),
+    "sandbox explain": Command("sandbox_explain", "Show the sandbox: base, capabilities and why, packages, ids"),
+    "sandbox add": Command("sandbox_add", "Add a capability to the project's sandbox"),
+    "sandbox remove": Command("sandbox_remove", "Take a capability out of the project's sandbox"),
+    "sandbox list": Command("sandbox_list", "List the bases and capabilities that px has"),
+    "base lock": Command("base_lock", "Pin a sandbox base anew (for px's maintainers)"),
     "why": Command("why", "Show why a package is in the lock"),
     "store verify": Command("store_verify", "Check every object in the store, and repair what is damaged"),
     "store gc": Command("store_gc", "Remove what no project uses"),
@@ -41,6 +46,8 @@ COMMANDS: dict[str, Command] = {
     "completions": Command("completions", "Print a completion script for your shell"),
 }
 GROUPS = {
+    "sandbox": "The project's sandbox: what is in it and why",
+    "base": "Sandbox bases, for px's maintainers",
     "store": "The content-addressed store under PX_HOME",
 }
 _WITH_VALUE = ("--project",)
@@ -58,6 +65,10 @@ def run(argv: Sequence[str]) -> int:
         from px.cli.host import run_warm
 
         run_warm(argv[1], list(argv[2:]))
+    if len(argv) > 2 and argv[0] == "run" and argv[1] == "--sandbox" and not argv[2].startswith("-"):
+        code = _run_warm_sandbox(argv[2], list(argv[3:]))
+        if code is not None:
+            return code
     leading, rest = _split(argv)
     if not rest:
         return _without_command(leading)
@@ -74,6 +85,16 @@ def run(argv: Sequence[str]) -> int:
     if name not in COMMANDS:
         return _unknown(name)
     return _run_command(name, [*leading, *rest])
+
+
+def _run_warm_sandbox(target: str, arguments: list[str]) -> int | None:
+    from px.cli import sandboxed
+    from px.errors import PxError
+
+    try:
+        return sandboxed.run_warm(target, arguments)
+    except PxError:
+        return None  # said in full by the ordinary way
 
 
 def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:

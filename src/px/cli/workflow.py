@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from px.project.selection import Selection
 
 
+LARGEST_LOG = 1_000_000
+
+
 @dataclass(frozen=True)
 class Ready:
     """A project whose env is what its lock says."""
@@ -43,6 +46,7 @@ def ensure_env(
     *,
     selection: Selection | None = None,
     force: bool = False,
+    more: frozenset[str] = frozenset(),
 ) -> Ready:
     """Bring the project to Consistent as far as ``command`` may, or refuse with what to do instead."""
     rules.check_frozen(command, context.frozen_by)
@@ -51,6 +55,11 @@ def ensure_env(
     flags = situation.flags(target, selection)
     allowed = rules.permit(command, flags, frozen_by=context.frozen_by, target=target)
     built = situation.built(target)
+    if more:
+        # Capabilities for this run only: another image, which the project's record does not know.
+        with exclusive(context, project.root):
+            chosen = selection or situation.selection(target)
+            return Ready(project, build_target(context, situation, target, chosen, more=more), changed=True)
     if not allowed.must_build and not force and built is not None:
         if project.root.joinpath(".px").exists() or target is not Target.HOST:
             return Ready(project, built, changed=False)
@@ -86,7 +95,13 @@ def _build(
 
 
 def build_target(
-    context: Context, situation: Situation, target: Target, selection: Selection, *, force: bool = False
+    context: Context,
+    situation: Situation,
+    target: Target,
+    selection: Selection,
+    *,
+    force: bool = False,
+    more: frozenset[str] = frozenset(),
 ) -> BuiltEnv:
     """Build the env of one target; the other one is not looked at."""
     if target is Target.HOST:
@@ -95,7 +110,7 @@ def build_target(
         return build_host(context.store, situation, selection, offline=context.offline, force=force)
     from px.sandbox.sync import build_sandbox
 
-    return build_sandbox(context.store, situation, selection, offline=context.offline)
+    return build_sandbox(context.store, situation, selection, offline=context.offline, more=more)
 
 
 def change(context: Context, command: str, action: Callable[[Project], None]) -> Ready:
@@ -118,6 +133,23 @@ def change(context: Context, command: str, action: Callable[[Project], None]) ->
 def exclusive(context: Context, root: Path) -> Iterator[None]:
     """One px at a time may lock or build a project, and garbage is not collected meanwhile."""
     name = record_name(os.fspath(root)).removesuffix(".json")
+    start_log(root)
     collecting = context.home.locks / "gc"
     with context.store.lock(f"project-{name}", "this project's env"), locked(collecting, shared=True):
         yield
+
+
+def start_log(root: Path) -> None:
+    """From now on, keep what is decided in the project's ``.px/logs``; a read-only project goes without."""
+    logs = root / ".px" / "logs"
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+        ignore = root / ".px" / ".gitignore"
+        if not ignore.exists():
+            ignore.write_text("*\n")
+        log = logs / "px.log"
+        if log.exists() and log.stat().st_size > LARGEST_LOG:
+            log.replace(log.with_suffix(".log.1"))
+        console.settings.log = log
+    except OSError:
+        console.detail(f"{logs} cannot be written: nothing is logged")

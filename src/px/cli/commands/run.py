@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from px import console
+from px.cli import sandboxed
 from px.cli.host import become
+from px.errors import PxError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
     from px.cli.context import Context
     from px.project.record import BuiltEnv
@@ -29,13 +33,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     import argparse
 
     parser.epilog = _EPILOG
+    sandboxed.configure(parser)
     parser.add_argument("target", help="what to run")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the target, passed on untouched")
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
-    built = host_env(context, "run")
-    become(args.target, args.arguments, built.env, built.variables)
+    sandboxed.check_flags(args)
+    if not args.sandbox:
+        built = host_env(context, "run")
+        become(args.target, args.arguments, built.env, built.variables)
+    return run_in_sandbox(args, context, "run", lambda _: (args.target, args.arguments))
 
 
 def host_env(context: Context, command: str) -> BuiltEnv:
@@ -43,3 +51,76 @@ def host_env(context: Context, command: str) -> BuiltEnv:
     from px.cli.workflow import ensure_env
 
     return ensure_env(context, command).built
+
+
+def run_in_sandbox(
+    args: argparse.Namespace,
+    context: Context,
+    command: str,
+    target: Callable[[sandboxed.Sandbox], tuple[str, list[str]]],
+) -> int:
+    """Build the sandbox as far as the command may, then run; try once more with ``--auto-add``."""
+    from px.cli.workflow import ensure_env
+    from px.project.state import Target
+
+    options = sandboxed.options_from(args)
+    more: frozenset[str] = frozenset()
+    while True:
+        found: list[PxError] = []
+        try:
+            ready = ensure_env(context, command, Target.SANDBOX, more=more)
+            sandbox = sandboxed.Sandbox.from_record(str(ready.project.root), ready.built.as_json())
+            if not sandbox.whole:
+                ready = ensure_env(context, command, Target.SANDBOX, more=more, force=True)
+                sandbox = sandboxed.Sandbox.from_record(str(ready.project.root), ready.built.as_json())
+            code = _run_once(sandbox, target(sandbox), options, found)
+        except PxError as e:
+            if e.code != "PX902" or not _may_add(args, context, e, more):
+                raise
+            found.append(e)
+            code = e.exit_code
+        if not found:
+            return code
+        if not _may_add(args, context, found[0], more):
+            import sys
+
+            sys.stderr.write("\n" + "\n".join(found[0].lines()) + "\n")
+            return code
+        more |= frozenset(str(name) for name in _capabilities(found[0]))
+        console.info(f"Adding {', '.join(sorted(more))} for this run (px sandbox add keeps it) …")
+
+
+def _run_once(
+    sandbox: sandboxed.Sandbox, target: tuple[str, list[str]], options: sandboxed.Options, found: list[PxError]
+) -> int:
+    resolved = sandboxed.resolve(sandbox, *target)
+    if resolved is None:
+        raise PxError("PX020", target=target[0])
+
+    def on_failure(text: str) -> None:
+        error = sandboxed.missing_capability(text, sandbox)
+        if error is not None:
+            found.append(error)
+
+    return sandboxed.run(sandbox, resolved, options, on_failure)
+
+
+def _capabilities(error: PxError) -> list[str]:
+    names = error.fields.get("capabilities", [])
+    return list(names) if isinstance(names, list | tuple) else []
+
+
+def _may_add(args: argparse.Namespace, context: Context, error: PxError, more: frozenset[str]) -> bool:
+    """Only when asked, never when frozen, and not the same capability twice."""
+    if not args.auto_add or not set(_capabilities(error)) - more:
+        return False
+    if context.frozen:
+        console.warn(f"--auto-add does nothing here: {context.frozen_by} is set")
+        return False
+    from px.project.discovery import discover
+    from px.sandbox.manifest import governing_manifest
+
+    if not governing_manifest(discover(context.directory).manifest.path)[0].auto:
+        console.warn("--auto-add does nothing here: [tool.px.sandbox].auto is false")
+        return False
+    return True
