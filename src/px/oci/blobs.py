@@ -115,9 +115,11 @@ class Blobs:
         try:
             found = LayerBlob(**json.loads((self.root / "index" / key).read_bytes()))
             # A blob of another size was damaged or is a crash's leftover: it is made again.
-            if self.path(found.digest).stat().st_size == found.size:
+            path = self.path(found.digest)
+            if path.stat().st_size == found.size:
+                os.utime(path)  # the time of last use, for whoever prunes
                 return found
-        except (FileNotFoundError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError):
             pass
         return None
 
