@@ -34,6 +34,8 @@ COMMANDS: dict[str, Command] = {
     "run": Command("run", "Run a file, a script or python in the env"),
     "test": Command("test", "Run the project's tests in the env"),
     "status": Command("status", "Show the project's state and what to do next"),
+    "pack image": Command("pack_image", "Make a deployable OCI image of the project and its sandbox"),
+    "pack verify": Command("pack_verify", "Make an image again from what it was made from, and compare"),
     "sandbox explain": Command("sandbox_explain", "Show the sandbox: base, capabilities and why, packages, ids"),
     "sandbox add": Command("sandbox_add", "Add a capability to the project's sandbox"),
     "sandbox remove": Command("sandbox_remove", "Take a capability out of the project's sandbox"),
@@ -46,6 +48,7 @@ COMMANDS: dict[str, Command] = {
     "completions": Command("completions", "Print a completion script for your shell"),
 }
 GROUPS = {
+    "pack": "Deployable images",
     "sandbox": "The project's sandbox: what is in it and why",
     "base": "Sandbox bases, for px's maintainers",
     "store": "The content-addressed store under PX_HOME",

@@ -11,6 +11,7 @@ from px.env.artifacts import select
 from px.env.credentials import Credentials
 from px.env.packages import Packages
 from px.env.profile import Editable, Profile
+from px.errors import PxError
 from px.project.record import BuiltEnv
 from px.sandbox import bases, image, merged
 from px.sandbox.builder import SandboxBuilder
@@ -66,6 +67,7 @@ def derive(
     base = bases.ensure_base(store, lock, offline=offline)
     runtime = sandbox_runtime(project, selection, base)
     artifacts = select(store.home, project, selection, runtime, inputs=situation.inputs, offline=offline)
+    _check_native(base, artifacts)
     builder = SandboxBuilder(store, base, runtime, project.root, manifest.enabled | more, offline)
     makers = Packages(store, project.root, Credentials(project), builder, offline=offline)
     packages = makers.ensure([a for a in artifacts if not a.editable])
@@ -81,6 +83,15 @@ def derive(
     _log(manifest, inference, capabilities)
     definition = SandboxDefinition(base.oid, capabilities, profile.oid)
     return Derived(manifest, warning, base, profile, inference, capabilities, definition)
+
+
+def _check_native(base: Base, artifacts: tuple[Artifact, ...]) -> None:
+    """A compiler of another architecture cannot be run here: say which packages would need one."""
+    sources = [a.label for a in artifacts if a.kind != "wheel" and not a.editable]
+    if base.architecture != bases.host_architecture() and sources:
+        problem = f"these packages have no wheel for {base.architecture}, and px cannot build for it on this machine"
+        fix = [f"Pack on a {base.architecture} machine, or use versions that have wheels: {', '.join(sources)}"]
+        raise PxError("PX903", problem=f"{problem}: {', '.join(sources)}", fix=fix)
 
 
 def _relative(artifact: Artifact) -> str:

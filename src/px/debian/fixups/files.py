@@ -52,10 +52,9 @@ def shells(image: Image, _: Sequence[Unpacked]) -> None:
     """``/etc/shells``: debianutils' template, then every packaged shell under both of its names."""
     template = image.read("usr/share/debianutils/shells").decode("ascii")
     known = [line for line in template.splitlines() if line and not line.startswith("#")]
-    wanted: list[str] = []
     packaged = [f"usr/share/debianutils/shells.d/{n}" for n in image.listing("usr/share/debianutils/shells.d")]
-    for path in ("usr/share/debianutils/shells", *packaged):
-        wanted += [shell for shell in _packaged_shells(image, path) if shell not in wanted]
+    sources = ("usr/share/debianutils/shells", *packaged)
+    wanted = list(dict.fromkeys(shell for path in sources for shell in _packaged_shells(image, path)))
     added = [shell for shell in wanted if shell not in known]
     image.file("etc/shells", (template + "".join(f"{shell}\n" for shell in added)).encode("ascii"))
     image.file("var/lib/shells.state", "".join(f"{shell}\n" for shell in wanted).encode("ascii"))

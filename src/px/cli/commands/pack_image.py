@@ -1,0 +1,292 @@
+"""``px pack image``: the project and its sandbox as one deployable OCI image."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from px import console
+from px.errors import PxError
+from px.project import rules
+from px.project.discovery import discover
+from px.project.selection import Selection
+from px.project.situation import inspect
+from px.project.state import Target
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from px.cli.context import Context
+    from px.oci.blobs import Blobs
+    from px.oci.layout import Release
+    from px.oci.push import Pushed
+    from px.oci.reference import Reference
+    from px.project.discovery import Project
+    from px.project.situation import Situation
+    from px.sandbox.pack import Packed
+
+SUMMARY = "Make a deployable OCI image of the project and its sandbox"
+_EPILOG = """\
+The image has the base, the system libraries of the capabilities, the locked packages without the development
+groups, and the files of the working tree that git does not ignore. The same commit gives the same digest on
+every machine.
+
+  px pack image --out app.tar                          docker load < app.tar
+  px pack image --tag registry.example.org/app:1.0 --push
+  px pack image --platform linux/amd64,linux/arm64 --out app/
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EPILOG
+    parser.add_argument("--tag", action="append", default=[], metavar="NAME", help="the image's name; may be repeated")
+    parser.add_argument("--out", metavar="PATH", help="write it: an archive (x.tar) or an OCI layout (dir/)")
+    parser.add_argument("--push", action="store_true", help="push it to the registry that its name says")
+    parser.add_argument("--load", action="store_true", help="hand it to docker or podman on this machine")
+    parser.add_argument("--platform", default="", metavar="LIST", help="linux/amd64, linux/arm64 or both")
+    parser.add_argument("--format", choices=("oci", "docker"), default="oci", help="media types (default: oci)")
+    parser.add_argument("--compression", choices=("gzip", "zstd"), default="gzip", help="of layers (default: gzip)")
+    parser.add_argument("--allow-dirty", action="store_true", help="pack uncommitted changes too")
+    parser.add_argument("--insecure", action="store_true", help="allow a registry without TLS")
+    image = parser.add_argument_group("what the image does")
+    image.add_argument("--entrypoint", metavar="COMMAND", help="what it runs (default: the only console script)")
+    image.add_argument("--cmd", metavar="ARGUMENTS", help="default arguments")
+    image.add_argument(
+        "--expose", action="append", default=[], metavar="PORT", help="a port it listens on: 8000, 53/udp"
+    )
+    image.add_argument("--label", action="append", default=[], metavar="NAME=VALUE", help="a label of your own")
+    image.add_argument("--sbom", metavar="FILE", help="write the bill of materials (CycloneDX) to FILE")
+    what = parser.add_argument_group("what is installed")
+    what.add_argument("--group", action="append", default=[], metavar="NAME", help="include a dependency group")
+    what.add_argument("--all-groups", action="store_true", help="include every dependency group")
+    what.add_argument("--extra", action="append", default=[], metavar="NAME", help="include an extra of the project")
+    what.add_argument("--all-extras", action="store_true", help="include every extra")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was made, for the summary."""
+
+    release: Release
+    packed: tuple[Packed, ...]
+    names: tuple[Reference, ...]
+
+
+def main(args: argparse.Namespace, context: Context) -> int:
+    from px.cli.workflow import exclusive
+    from px.oci.blobs import Blobs
+
+    project = discover(context.directory)
+    situation = inspect(context.home, project, offline=context.offline)
+    rules.permit("pack image", situation.flags(Target.SANDBOX), frozen_by=context.frozen_by, target=Target.SANDBOX)
+    check_clean(project, allow_dirty=args.allow_dirty)
+    started = time.monotonic()
+    with exclusive(context, project.root):
+        result = make(args, context, situation)
+        blobs = Blobs(context.home)
+        pushed = deliver(args, context, blobs, result)
+    if not context.json:
+        report(args, result, time.monotonic() - started)
+    context.emit(f"built {result.names[0]}", details(result, pushed))
+    return 0
+
+
+def check_clean(project: Project, *, allow_dirty: bool) -> None:
+    """An image is made from a commit: PX920 unless the user says otherwise, and then a warning."""
+    from px.oci.appfiles import dirty
+    from px.sandbox.manifest import governing_manifest
+
+    manifest, _ = governing_manifest(project.manifest.path)
+    changes = dirty(project.root, exclude=sorted(manifest.exclude))
+    if changes is None:
+        console.warn("this is not a git repository: the image cannot say which commit it was made from")
+        return
+    if not changes:
+        return
+    shown = ", ".join(str(c) for c in changes[:5]) + (" …" if len(changes) > 5 else "")
+    if not allow_dirty:
+        raise PxError("PX920", count=len(changes), changes=shown)
+    console.warn(f"packing {len(changes)} uncommitted change(s): {shown}")
+
+
+def make(args: argparse.Namespace, context: Context, situation: Situation) -> Result:
+    from px.oci.blobs import Blobs
+    from px.oci.documents import Platform
+    from px.oci.layout import release
+    from px.oci.reference import default_reference, parse
+    from px.sandbox.bases import host_architecture
+    from px.sandbox.pack import PackOptions, architecture_of, pack
+
+    project = situation.project
+    names = [parse(text) for text in args.tag]
+    platforms = [Platform.parse(p) for p in args.platform.split(",") if p] or [Platform("linux", host_architecture())]
+    options = PackOptions(
+        entrypoint=tuple(shlex.split(args.entrypoint)) if args.entrypoint else (),
+        cmd=tuple(shlex.split(args.cmd)) if args.cmd else (),
+        ports=tuple(ports(args.expose)),
+        labels=labels(args.label),
+        format=args.format,
+        compression=args.compression,
+    )
+    packed = tuple(
+        pack(
+            context.store, situation, selection(args), options,
+            architecture=architecture_of(platform), offline=context.offline,
+        )
+        for platform in dict.fromkeys(platforms)
+    )  # fmt: skip
+    commit = packed[0].commit
+    if not names:
+        names = [default_reference(project.name, project.here.version, commit.revision if commit else None)]
+    return Result(release(Blobs(context.home), tuple(p.image for p in packed), tuple(names)), packed, tuple(names))
+
+
+def selection(args: argparse.Namespace) -> Selection:
+    return Selection(
+        groups=tuple(sorted(set(args.group))),
+        extras=tuple(sorted(set(args.extra))),
+        all_groups=args.all_groups,
+        all_extras=args.all_extras,
+        default_groups=False,
+    )
+
+
+def ports(texts: Sequence[str]) -> list[str]:
+    for text in texts:
+        number, _, protocol = text.partition("/")
+        if not number.isdecimal() or not 0 < int(number) < 65536 or protocol not in ("", "tcp", "udp", "sctp"):
+            problem = "it is not a port"
+            raise PxError("PX040", option="--expose", value=text, problem=problem, example="--expose 8000")
+    return sorted(set(texts))
+
+
+def labels(texts: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for text in texts:
+        name, given, value = text.partition("=")
+        if not name or not given or name.startswith("px."):
+            problem = "px.* belongs to px" if name.startswith("px.") else "it is not NAME=VALUE"
+            raise PxError("PX040", option="--label", value=text, problem=problem, example="--label team=web")
+        found[name] = value
+    return found
+
+
+def deliver(args: argparse.Namespace, context: Context, blobs: Blobs, result: Result) -> tuple[Pushed, ...]:
+    """Write, load and push as asked; what was built stays good whichever of these fails."""
+    from px.sandbox.packed import remember
+
+    remember(context.home, result.release)
+    if args.sbom:
+        from px.store.files import write_atomically
+
+        write_atomically(Path(args.sbom), result.packed[0].bill)
+    if args.out:
+        write_out(blobs, result.release, args.out)
+    if args.load:
+        load(result.release, blobs)
+    return push(args, blobs, result) if args.push else ()
+
+
+def write_out(blobs: Blobs, release: Release, out: str) -> None:
+    from px.oci.layout import write_archive, write_layout
+
+    path = Path(out)
+    if out.endswith("/") or path.is_dir():
+        write_layout(blobs, release, path)
+    else:
+        write_archive(blobs, release, path)
+
+
+def load(release: Release, blobs: Blobs) -> None:
+    """``docker load`` or ``podman load``, whichever is there."""
+    import shutil
+    import subprocess
+
+    from px.oci.layout import stream_archive
+
+    client = next((name for name in ("docker", "podman") if shutil.which(name)), None)
+    if client is None:
+        fix = ["Install docker or podman, or write a file: px pack image --out app.tar"]
+        raise PxError("PX903", problem="there is neither docker nor podman to load the image into", fix=fix)
+    with subprocess.Popen(
+        [client, "load"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as it:
+        try:
+            if it.stdin is not None:
+                stream_archive(blobs, release, cast("BinaryIO", it.stdin))
+            said = it.communicate()
+        except BrokenPipeError:
+            said = it.communicate()
+    if it.returncode != 0:
+        why = [said[1].decode("utf-8", "replace").strip()]
+        raise PxError("PX903", problem=f"{client} did not load the image", why=why)
+
+
+def push(args: argparse.Namespace, blobs: Blobs, result: Result) -> tuple[Pushed, ...]:
+    from px.oci.push import push as push_release
+    from px.oci.referrers import Attachment, attach
+    from px.oci.registry import Registry
+    from px.oci.sbom import MEDIA_TYPE
+
+    pushed = push_release(blobs, result.release, result.names, insecure=args.insecure)
+    for name in {n.repository: n for n in result.names}.values():
+        for packed in result.packed:
+            attach(
+                blobs,
+                Registry(name, insecure=args.insecure),
+                packed.image.manifest,
+                Attachment(MEDIA_TYPE, packed.bill),
+            )
+    return pushed
+
+
+def report(args: argparse.Namespace, result: Result, seconds: float) -> None:
+    """The summary of the specification, and the layers with their sizes."""
+    derived = result.packed[0].derived
+    print("Built image:")
+    for name in result.names:
+        print(f"  name:   {name}")
+    print(f"  digest: {result.release.digest}")
+    for packed in result.packed:
+        image = packed.image
+        print(f"  {image.spec.platform}: {len(image.layers)} layers, {image.size / 1e6:.1f} MB compressed")
+        for use in image.layers:
+            said = use.created_by.removeprefix("px: ")
+            print(f"    {use.blob.size / 1e6:8.1f} MB  {said:<24} {use.blob.digest[:19]}")
+    if args.out:
+        print(f"  file:   {args.out}")
+    print("\nDerived from:")
+    print(f"  base: {derived.base.name} (base_os_oid={derived.base.oid})")
+    print(f"  env:  profile_oid={derived.profile.oid}")
+    print(f"  sbx:  sbx_id={derived.definition.sbx_id}")
+    console.info(f"Packed in {seconds:.1f} s")
+
+
+def details(result: Result, pushed: Sequence[Pushed]) -> dict[str, object]:
+    return {
+        "names": [str(n) for n in result.names],
+        "digest": result.release.digest,
+        "images": [
+            {
+                "platform": str(p.image.spec.platform),
+                "digest": p.image.digest,
+                "size": p.image.size,
+                "layers": [
+                    {"digest": u.blob.digest, "diff_id": u.blob.diff_id, "size": u.blob.size, "what": u.created_by}
+                    for u in p.image.layers
+                ],
+                "base_os_oid": p.derived.base.oid,
+                "profile_oid": p.derived.profile.oid,
+                "sbx_id": p.derived.definition.sbx_id,
+                "capabilities": sorted(p.derived.capabilities),
+            }
+            for p in result.packed
+        ],
+        "pushed": [
+            {"names": [str(n) for n in p.names], "sent": list(p.sent), "sent_bytes": p.sent_bytes} for p in pushed
+        ],
+    }

@@ -1,0 +1,42 @@
+"""``px sandbox reap``: end the sandboxes of Metaflow steps that nobody waits for any more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from px import console
+from px.cli.commands.sandbox_ps import add_selection, found
+
+if TYPE_CHECKING:
+    import argparse
+
+    from px.cli.context import Context
+
+SUMMARY = "End the sandboxes that killed runs left behind"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_selection(parser)
+    parser.add_argument("--all", action="store_true", help="end also those whose run is still going on")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be ended")
+
+
+def main(args: argparse.Namespace, context: Context) -> int:
+    rows = [row for row in found(args) if args.all or args.run or row["state"] == "orphaned"]
+    failed = 0
+    for row in rows:
+        console.info(f"{'would end' if args.dry_run else 'ending'} {row['backend']} {row['id']}")
+        if not args.dry_run:
+            failed += not _end(row)
+    details: dict[str, object] = {"ended": [] if args.dry_run else rows, "failed": failed, "dry_run": args.dry_run}
+    context.emit(f"{len(rows)} sandboxes", details)
+    return 1 if failed else 0
+
+
+def _end(row: dict[str, str]) -> bool:
+    from metaflow_extensions.sandbox.plugins import sandbox_listing
+
+    problem = sandbox_listing.end(row["backend"], row["id"])
+    if problem is not None:
+        console.warn(problem)
+    return problem is None

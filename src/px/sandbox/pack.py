@@ -1,0 +1,217 @@
+"""Packing: the sandbox of a project and its code as an OCI image, the same bytes on every machine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from px.errors import PxError
+from px.oci import sbom
+from px.oci.applayer import scan
+from px.oci.blobs import Blobs, TreeRef
+from px.oci.compress import GZIP
+from px.oci.config import ImageSpec, LayerUse, build_image, timestamp
+from px.oci.documents import OCI, Platform
+from px.oci.tar import Part
+from px.oci.worktree import commit_of, governing_repository
+from px.sandbox import bases, image
+from px.sandbox.projectlayer import ensure_project_layer
+from px.sandbox.runtime import MACHINES
+from px.sandbox.sync import derive, layers_of
+from px.store.objects import tree_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from px.oci.applayer import AppTree
+    from px.oci.config import BuiltImage
+    from px.oci.worktree import Commit
+    from px.project.discovery import Project
+    from px.project.selection import Selection
+    from px.project.situation import Situation
+    from px.sandbox.bases import Layer
+    from px.sandbox.sync import Derived
+    from px.store.canonical import Value
+    from px.store.objects import Store
+
+USER = (1000, 1000)
+LABEL = "px."
+
+
+@dataclass(frozen=True)
+class PackOptions:
+    """What the flags of ``px pack image`` say about the image itself."""
+
+    entrypoint: tuple[str, ...] = ()
+    cmd: tuple[str, ...] = ()
+    ports: tuple[str, ...] = ()
+    labels: dict[str, str] = field(default_factory=dict)
+    format: str = OCI
+    compression: str = GZIP
+
+
+@dataclass(frozen=True)
+class Packed:
+    """One platform's image, and what it was derived from."""
+
+    image: BuiltImage
+    derived: Derived
+    bill: bytes
+    """Its SBOM, CycloneDX."""
+    app: AppTree
+    commit: Commit | None
+
+
+def pack(
+    store: Store,
+    situation: Situation,
+    selection: Selection,
+    options: PackOptions,
+    *,
+    architecture: str,
+    offline: bool,
+) -> Packed:
+    """Build the image of one architecture from the project as it is now."""
+    project = situation.project
+    derived = derive(store, situation, selection, offline=offline, architecture=architecture)
+    layers = layers_of(store, derived, offline=offline)
+    derived.profile.save(store)
+    made = image.ensure_image(store, derived.definition, derived.base, layers, derived.profile, derived.manifest)
+    own = ensure_project_layer(store, project, derived.profile.editables, derived.profile.runtime)
+    blobs = Blobs(store.home)
+    app = scan(project.root, exclude=sorted(derived.manifest.exclude))
+    uses = [*_store_layers(store, blobs, layers, options), _app_layer(store, blobs, app, own, options)]
+    commit = commit_here(project.root)
+    spec = _spec(project, selection, options, derived, made, commit, app)
+    built = build_image(blobs, spec, uses, format=options.format)
+    if not commit or architecture == bases.host_architecture():
+        image.set_digest(store.home, made.sbx_id, built.digest)
+    return Packed(built, derived, _bill(store, project, derived, layers, built, spec), app, commit)
+
+
+def commit_here(root: Path) -> Commit | None:
+    """The commit that the project is at, if it is in a repository."""
+    return commit_of(root) if governing_repository(root) is not None else None
+
+
+def _store_layers(store: Store, blobs: Blobs, layers: Sequence[Layer], options: PackOptions) -> Iterator[LayerUse]:
+    """The base and its compiled modules are one layer of the image; every other layer is one of its own."""
+    base, bytecode, *rest = layers
+    groups = [([base, bytecode], f"px: base {getattr(base, 'name', base.what)}")]
+    groups += [([layer], f"px: {layer.what}") for layer in rest]
+    for group, said in groups:
+        refs = [TreeRef(layer.kind, layer.oid) for layer in group]
+        yield LayerUse(blobs.store_layer(store, refs, compression=options.compression), said)
+
+
+def _app_layer(store: Store, blobs: Blobs, app: AppTree, own: Layer | None, options: PackOptions) -> LayerUse:
+    """The working tree at ``/app`` and the project's own metadata and scripts, in one layer."""
+    identity: list[Value] = ["app", app.oid, own.oid if own else None]
+
+    def parts() -> list[Part]:
+        found = [Part(app.root, app.entries, "app", USER)]
+        if own is not None:
+            found.append(Part(own.tree, tree_spec(store.payload(own.kind, own.oid))))
+        return found
+
+    return LayerUse(blobs.layer(identity, parts, compression=options.compression), "px: app")
+
+
+def _spec(
+    project: Project,
+    selection: Selection,
+    options: PackOptions,
+    derived: Derived,
+    made: image.Image,
+    commit: Commit | None,
+    app: AppTree,
+) -> ImageSpec:
+    entrypoint, cmd = options.entrypoint, options.cmd
+    if not entrypoint and not cmd:
+        scripts = sorted(project.here.scripts) if project.here.is_package else []
+        entrypoint, cmd = ((scripts[0],), ()) if len(scripts) == 1 else ((), ("python",))
+    created = commit.time if commit else 0
+    labels = {
+        f"{LABEL}sbx_id": made.sbx_id,
+        f"{LABEL}base": derived.base.name,
+        f"{LABEL}base_os_oid": derived.base.oid,
+        f"{LABEL}profile_oid": derived.profile.oid,
+        f"{LABEL}capabilities": ",".join(sorted(derived.capabilities)),
+        f"{LABEL}selection": json.dumps(selection.as_json(), sort_keys=True, separators=(",", ":")),
+        f"{LABEL}app_oid": app.oid,
+        **options.labels,
+    }
+    return ImageSpec(
+        platform=Platform("linux", derived.base.architecture),
+        created=created,
+        env={**made.variables, "HOME": "/home/px"},
+        entrypoint=entrypoint,
+        cmd=cmd,
+        ports=options.ports,
+        labels=labels,
+        annotations=_annotations(project, derived, commit, created),
+    )
+
+
+def _annotations(project: Project, derived: Derived, commit: Commit | None, created: int) -> dict[str, str]:
+    prefix = "org.opencontainers.image."
+    found = {
+        "title": project.name,
+        "version": project.here.version or "",
+        "revision": commit.revision if commit else "",
+        "source": commit.remote if commit else "",
+        "base.name": f"px/base:{derived.base.name}-{derived.base.lock.variant}",
+        "created": timestamp(created),
+    }
+    return {prefix + name: value for name, value in found.items() if value}
+
+
+def _bill(
+    store: Store, project: Project, derived: Derived, layers: Sequence[Layer], built: BuiltImage, spec: ImageSpec
+) -> bytes:
+    packages: list[sbom.DebianPackage | sbom.PythonPackage] = []
+    for layer in layers:
+        for p in layer.packages:
+            licences = _debian_licences(layers, p.name)
+            packages.append(
+                sbom.DebianPackage(p.name, p.version, p.architecture, p.sha256, derived.base.name, licences)
+            )
+    for package in derived.profile.packages:
+        payload = store.payload("pkg-build", package.oid)
+        metadata = store.tree("pkg-build", package.oid) / "lib" / str(payload["dist_info"]) / "METADATA"
+        licences = sbom.python_licences(metadata.read_text(encoding="utf-8", errors="replace"))
+        packages.append(sbom.PythonPackage(package.name, package.version, str(payload["source"]), licences))
+    subject = sbom.Subject(project.name, project.here.version or "", built.digest, spec.created)
+    return sbom.bill_of_materials(subject, packages)
+
+
+def _debian_licences(layers: Sequence[Layer], name: str) -> tuple[str, ...]:
+    for layer in layers:
+        path = layer.tree / "usr/share/doc" / name / "copyright"
+        if path.is_file():
+            return sbom.debian_licences(path.read_text(encoding="utf-8", errors="replace"))
+    return ()
+
+
+def selection_of(labels: dict[str, str]) -> dict[str, Any]:
+    """The selection that an image says it was made with."""
+    try:
+        found: dict[str, Any] = json.loads(labels[f"{LABEL}selection"])
+    except (KeyError, ValueError) as e:
+        raise PxError("PX923", source="the image", problem="it does not say what px made it from") from e
+    return found
+
+
+def architecture_of(platform: Platform) -> str:
+    """Debian's and OCI's words for the architectures that px has are the same."""
+    if platform.os != "linux" or platform.architecture not in MACHINES:
+        known = ", ".join(f"linux/{name}" for name in MACHINES)
+        raise PxError("PX900", base="debian-12", problem=f"px has no base for {platform}; it has {known}")
+    return platform.architecture
+
+
+def without_dev(selection: Selection) -> Selection:
+    """An image carries what production needs: no default groups unless they are asked for by name."""
+    return replace(selection, default_groups=False)
