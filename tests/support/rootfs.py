@@ -25,9 +25,14 @@ def bubblewrap() -> str:
 
 
 def run_in(
-    layers: Sequence[Path], argv: Sequence[str], *, bind: Sequence[tuple[Path, str]] = (), network: bool = False
+    layers: Sequence[Path],
+    argv: Sequence[str],
+    *,
+    bind: Sequence[tuple[Path, str]] = (),
+    network: bool = False,
+    root: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``argv`` in the layers, bottom first; what it writes is forgotten."""
+    """Run ``argv`` in the layers, bottom first, as uid 1000 or as a root that may write anywhere; nothing is kept."""
     command = [bubblewrap(), "--unshare-all", "--die-with-parent", "--clearenv"]
     command += ["--share-net"] if network else []
     for layer in layers:
@@ -36,5 +41,6 @@ def run_in(
     for source, destination in bind:
         command += ["--ro-bind", os.fspath(source), destination]
     command += ["--setenv", "PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "--setenv", "HOME", "/tmp"]
-    command += ["--uid", "1000", "--gid", "1000", "--chdir", "/", "--", *argv]
+    command += ["--uid", "0", "--gid", "0", "--cap-add", "ALL"] if root else ["--uid", "1000", "--gid", "1000"]
+    command += ["--chdir", "/", "--", *argv]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
