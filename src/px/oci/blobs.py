@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -117,7 +118,7 @@ class Blobs:
             # A blob of another size was damaged or is a crash's leftover: it is made again.
             path = self.path(found.digest)
             if path.stat().st_size == found.size:
-                os.utime(path)  # the time of last use, for whoever prunes
+                _touch(path)
                 return found
         except (OSError, ValueError, TypeError):
             pass
@@ -164,6 +165,12 @@ class Blobs:
                 path.unlink(missing_ok=True)
                 freed += found.st_size
         return freed
+
+
+def _touch(path: Path) -> None:
+    """Note the time of last use, for whoever prunes; a home that may only be read is as good."""
+    with suppress(OSError):
+        os.utime(path)
 
 
 def _part(store: Store, tree: TreeRef) -> Part:

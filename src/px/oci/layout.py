@@ -133,7 +133,7 @@ def _check_replaceable(directory: Path) -> None:
 def _copy_blob(source: Path, target: Path) -> None:
     if target.exists() and target.stat().st_size == source.stat().st_size:
         return
-    with open_atomically(target, durable=False) as out:
+    with open_atomically(target) as out:
         for chunk in _chunks(source):
             out.write(chunk)
 

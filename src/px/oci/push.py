@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -125,20 +126,33 @@ def _send_all(
 ) -> dict[str, str]:
     if not missing:
         return {}
+    interrupted = threading.Event()
     with console.progress(label, total) as bar:
+
+        def count(amount: int) -> None:
+            if interrupted.is_set():
+                raise InterruptedPushError
+            bar.advance(amount)
 
         def send(digest: str) -> str:
             source = known.repository(digest, besides=registry.path)
-            return send_blob(registry, digest, blobs.path(digest), mount_from=source, on_bytes=bar.advance)
+            return send_blob(registry, digest, blobs.path(digest), mount_from=source, on_bytes=count)
 
         # The largest first: the end is not spent waiting for one that began late.
         order = sorted(missing, key=lambda digest: -blobs.path(digest).stat().st_size)
         futures = {digest: pool.submit(send, digest) for digest in order}
         try:
             return {digest: future.result() for digest, future in futures.items()}
-        except BaseException:
+        except BaseException as e:
+            # What is on its way may arrive, to be there for the next try; unless the user has had enough.
+            if not isinstance(e, Exception):
+                interrupted.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+class InterruptedPushError(Exception):
+    """The user pressed Ctrl-C: uploads in other threads end at their next piece."""
 
 
 class Known:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from px.oci.config import BuiltImage, ImageSpec, LayerUse, build_image
 from px.oci.documents import OCI, Platform
 from px.oci.layout import Release, release
 from px.oci.reference import parse
-from px.store.canonical import oid_of
+from px.store.canonical import Value, oid_of
 from px.store.objects import Draft, Payload, Store
 
 if TYPE_CHECKING:
@@ -31,8 +32,14 @@ class Files:
 
     def store(self, store: Store) -> str:
         """Put it into the store as a ``layer`` object."""
-        described = [[path, repr(value), self.modes.get(path, 0)] for path, value in sorted(self.content.items())]
-        return store.ensure("layer", oid_of("test", described), self._make)  # type: ignore[arg-type]
+        described: list[Value] = [
+            [path, hashlib.sha256(repr(value).encode()).hexdigest(), self.modes.get(path, 0)]
+            for path, value in sorted(self.content.items())
+        ]
+        return store.ensure("layer", oid_of("test", described), self._make)
+
+    def store_in(self, home: Home) -> str:
+        return self.store(Store(home))
 
     def _make(self, draft: Draft) -> Payload:
         tree = draft.tree()
