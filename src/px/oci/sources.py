@@ -12,14 +12,11 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 from px.errors import PxError
 from px.http import FetchError
 from px.oci.documents import INDEX_TYPES, MANIFEST_TYPES, Descriptor, Json, Platform, check_digest, digest_of
-from px.oci.packed import PackedSource, find
 from px.oci.reference import parse
 from px.oci.registry import Registry, RegistryError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from px.oci.blobs import Blobs
 
 
 class Source(Protocol):
@@ -108,8 +105,8 @@ class RegistrySource:
         return io.BytesIO(found[0])
 
 
-def source_of(text: str, *, blobs: Blobs | None = None, insecure: bool = False) -> Source:
-    """What a user means by ``text``: a directory, a file, a name that was packed here, or one in a registry."""
+def source_of(text: str, *, insecure: bool = False) -> Source:
+    """What a user means by ``text``: a directory, a file, or else a name in a registry."""
     path = Path(text)
     try:
         if path.is_dir():
@@ -120,12 +117,8 @@ def source_of(text: str, *, blobs: Blobs | None = None, insecure: bool = False) 
     except (OSError, tarfile.TarError) as e:
         raise PxError("PX923", source=text, problem=str(e)) from e
     reference = parse(text)
-    if blobs is not None:
-        found = find(blobs.home, reference)
-        if found is not None:
-            return PackedSource(found, blobs)
     if reference.is_local:
-        raise PxError("PX923", source=text, problem="no image of this name was packed on this machine")
+        raise PxError("PX923", source=text, problem=f"{reference.host} is no registry, and there is no such file")
     return RegistrySource(Registry(reference, insecure=insecure))
 
 

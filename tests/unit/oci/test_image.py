@@ -135,7 +135,7 @@ def test_damage_is_found(damage: str, home: Home, tmp_path: Path) -> None:
 
 def test_what_is_no_image(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("hello")
-    for text in (str(tmp_path / "file"), str(tmp_path)):
+    for text in (str(tmp_path / "file"), str(tmp_path), "px.local/never-packed:1"):
         with pytest.raises(PxError) as caught:
             source_of(text)
         assert caught.value.code == "PX923"
