@@ -40,6 +40,8 @@ COMMANDS: dict[str, Command] = {
     "sandbox add": Command("sandbox_add", "Add a capability to the project's sandbox"),
     "sandbox remove": Command("sandbox_remove", "Take a capability out of the project's sandbox"),
     "sandbox list": Command("sandbox_list", "List the bases and capabilities that px has"),
+    "sandbox ps": Command("sandbox_ps", "List the sandboxes of Metaflow steps that are running"),
+    "sandbox reap": Command("sandbox_reap", "End the sandboxes that killed runs left behind"),
     "base lock": Command("base_lock", "Pin a sandbox base anew (for px's maintainers)"),
     "why": Command("why", "Show why a package is in the lock"),
     "store verify": Command("store_verify", "Check every object in the store, and repair what is damaged"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from px.cli.host import here
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from px.engines.spec import Mount, RunSpec
+    from px.engines.spec import ImageSource, Mount, RunSpec
 
 APP = "/app"
 BINARIES = "/opt/px/env/bin"
@@ -135,10 +135,30 @@ def run(sandbox: Sandbox, command: list[str], options: Options, on_failure: Call
         kept.extend(piece)
         del kept[:-_KEPT_OF_STDERR]
 
-    code = engine.run(spec(sandbox, command, options), stderr=tee(2, keep))
+    wanted = spec(sandbox, command, options)
+    if engine.name != "bubblewrap":
+        wanted = replace(wanted, image=image_source(sandbox))
+    code = engine.run(wanted, stderr=tee(2, keep))
     if code != 0 and kept:
         (on_failure or (lambda text: explain_failure(text, sandbox)))(kept.decode("utf-8", "replace"))
     return code
+
+
+def image_source(sandbox: Sandbox) -> ImageSource:
+    """The sandbox as an image, for engines that cannot run unpacked layers; packed once."""
+    from px.engines.spec import ImageSource
+    from px.errors import PxError
+    from px.home import Home
+    from px.sandbox.encode import encode, write
+    from px.store.objects import Store
+
+    store = Store(Home.from_environment())
+    sbx_id = os.path.basename(sandbox.image)
+    built = encode(store, sbx_id, sandbox.details["project_layer"])
+    if built is None:
+        raise PxError("PX801", kind="image", oid=sbx_id)
+    path = store.home.cache / "archives" / f"{built.config.digest.removeprefix('sha256:')}.tar"
+    return ImageSource((built.config.digest, built.digest), lambda: write(store, built, path))
 
 
 def explain_failure(text: str, sandbox: Sandbox) -> None:

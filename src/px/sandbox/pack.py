@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING, Any
 from px.errors import PxError
 from px.oci import sbom
 from px.oci.applayer import scan
-from px.oci.blobs import Blobs, TreeRef
+from px.oci.blobs import Blobs
 from px.oci.compress import GZIP
 from px.oci.config import ImageSpec, LayerUse, build_image, timestamp
 from px.oci.documents import OCI, Platform
 from px.oci.tar import Part
 from px.oci.worktree import commit_of, governing_repository
-from px.sandbox import bases, image
+from px.sandbox import image
+from px.sandbox.encode import encode, layer_uses
 from px.sandbox.projectlayer import ensure_project_layer
 from px.sandbox.runtime import MACHINES
 from px.sandbox.sync import derive, layers_of
 from px.store.objects import tree_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from px.oci.applayer import AppTree
@@ -82,28 +83,20 @@ def pack(
     own = ensure_project_layer(store, project, derived.profile.editables, derived.profile.runtime)
     blobs = Blobs(store.home)
     app = scan(project.root, exclude=sorted(derived.manifest.exclude))
-    uses = [*_store_layers(store, blobs, layers, options), _app_layer(store, blobs, app, own, options)]
+    uses = [
+        *layer_uses(store, made.layers, made.base, compression=options.compression),
+        _app_layer(store, blobs, app, own, options),
+    ]
     commit = commit_here(project.root)
     spec = _spec(project, selection, options, derived, made, commit, app)
     built = build_image(blobs, spec, uses, format=options.format)
-    if not commit or architecture == bases.host_architecture():
-        image.set_digest(store.home, made.sbx_id, built.digest)
+    encode(store, made.sbx_id)  # the sandbox's own digest; its layers are packed already
     return Packed(built, derived, _bill(store, project, derived, layers, built, spec), app, commit)
 
 
 def commit_here(root: Path) -> Commit | None:
     """The commit that the project is at, if it is in a repository."""
     return commit_of(root) if governing_repository(root) is not None else None
-
-
-def _store_layers(store: Store, blobs: Blobs, layers: Sequence[Layer], options: PackOptions) -> Iterator[LayerUse]:
-    """The base and its compiled modules are one layer of the image; every other layer is one of its own."""
-    base, bytecode, *rest = layers
-    groups = [([base, bytecode], f"px: base {getattr(base, 'name', base.what)}")]
-    groups += [([layer], f"px: {layer.what}") for layer in rest]
-    for group, said in groups:
-        refs = [TreeRef(layer.kind, layer.oid) for layer in group]
-        yield LayerUse(blobs.store_layer(store, refs, compression=options.compression), said)
 
 
 def _app_layer(store: Store, blobs: Blobs, app: AppTree, own: Layer | None, options: PackOptions) -> LayerUse:

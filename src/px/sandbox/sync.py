@@ -153,6 +153,7 @@ def build_sandbox(
             "auto": "true" if derived.manifest.auto else "false",
             "capabilities": ",".join(sorted(derived.capabilities)),
             "python": derived.profile.runtime.python,
+            "project_layer": own.oid if own else "",
         },
     )
 

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from px import console
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
     from px.cli.context import Context
 
 SUMMARY = "List the sandboxes of Metaflow steps that are running"
+
+
+class Lister(Protocol):
+    """A module that lists and ends sandboxes."""
+
+    def listing(self, backend: str | None, labels: Mapping[str, str]) -> tuple[list[dict[str, str]], list[str]]: ...
+
+    def end(self, backend: str, sandbox_id: str) -> str | None: ...
+
+
 COLUMNS = ("backend", "id", "state", "flow", "run", "step", "task", "created")
 
 
@@ -36,14 +47,21 @@ def main(args: argparse.Namespace, context: Context) -> int:
 
 def found(args: argparse.Namespace) -> list[dict[str, str]]:
     """One row for each sandbox that the arguments select."""
-    # The extension is a layer above px's own; this command is the door to it, and opens it only here.
-    from metaflow_extensions.sandbox.plugins import sandbox_listing
-
     labels = {key: value for key, value in (("flow", args.flow), ("run", args.run)) if value}
-    rows, problems = sandbox_listing.listing(args.backend, labels)
-    for problem in problems:
-        console.warn(problem)
+    rows: list[dict[str, str]] = []
+    for lister in listers():
+        more, problems = lister.listing(args.backend, labels)
+        rows += more
+        for problem in problems:
+            console.warn(problem)
     return rows
+
+
+def listers() -> list[Lister]:
+    """Whoever makes sandboxes beside px itself registers here: px knows none of them by name."""
+    from importlib.metadata import entry_points
+
+    return [entry.load() for entry in entry_points(group="px.sandboxes")]
 
 
 def _print_table(rows: list[dict[str, str]]) -> None:

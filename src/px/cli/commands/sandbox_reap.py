@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from px import console
-from px.cli.commands.sandbox_ps import add_selection, found
+from px.cli.commands.sandbox_ps import add_selection, found, listers
 
 if TYPE_CHECKING:
     import argparse
@@ -34,9 +34,8 @@ def main(args: argparse.Namespace, context: Context) -> int:
 
 
 def _end(row: dict[str, str]) -> bool:
-    from metaflow_extensions.sandbox.plugins import sandbox_listing
-
-    problem = sandbox_listing.end(row["backend"], row["id"])
-    if problem is not None:
-        console.warn(problem)
-    return problem is None
+    problems = [lister.end(row["backend"], row["id"]) for lister in listers()]
+    for problem in problems:
+        if problem is not None:
+            console.warn(problem)
+    return problems.count(None) == len(problems)
