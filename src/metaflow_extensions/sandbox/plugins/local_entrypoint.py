@@ -137,6 +137,7 @@ class LocalEntrypoint(list[str]):
             "layers": [str(layer) for layer in image.layers],
             "mounts": [*mounts, [str(self._tree), INSIDE, True]],
             "scratch": scratch,
+            "image": "" if image.is_bare else str(self._home.sandbox / "images" / image.image_id),
             "cwd": str(Path.cwd()),
             "variables": self._names(),
             "env": self._fixed(),
@@ -162,6 +163,7 @@ class LocalEntrypoint(list[str]):
 
     def _fixed(self) -> dict[str, str]:
         env = dict(self._image.env)
+        env["PATH"] = f"{env['PATH']}:{INSIDE}/bin"
         env.update(
             HOME="/home/px",
             METAFLOW_SANDBOX_WORKLOAD="1",

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from px.home import Home
 
 DEFAULT_BASE = "debian-12"
+LAYOUT = 2
+"""Of the tree that holds Metaflow; another number makes new trees."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def metaflow_tree(home: Home, image: LocalImage) -> Path:
     import hashlib
 
     files = sorted(_metaflow_files() + (_requirement_files() if image.is_bare else []))
-    digest = hashlib.sha256(f"{image.image_id} {image.python}\n".encode())
+    digest = hashlib.sha256(f"{LAYOUT} {image.image_id} {image.python}\n".encode())
     for name, source in files:
         status = source.stat()
         digest.update(f"{name}\0{source}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
@@ -169,6 +171,9 @@ def _make_tree(home: Home, image: LocalImage, files: list[tuple[str, Path]], tre
             target = Path(draft, "tree", name)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
+        # Metaflow, and many a step, start `python`; Debian calls it python3.
+        Path(draft, "tree", "bin").mkdir()
+        Path(draft, "tree", "bin", "python").symlink_to(image.python)
         inside = "/opt/metaflow"
         # Hash-based and unchecked: nobody writes there, and a task need not look at the sources.
         argv = (image.python, "-I", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", inside)

@@ -74,6 +74,10 @@ def _run(spec: dict) -> int:  # type: ignore[type-arg]
         label=spec["id"],
     )
     _limit(spec["time_limit"])
+    if spec["image"]:
+        from px.store.hold import hold_across_exec, use_lock
+
+        hold_across_exec(use_lock(spec["image"]))  # garbage collection leaves it alone until the task has ended
     try:
         return Bubblewrap(Home(Path(spec["home"]))).run(run)
     except PxError as e:

@@ -170,6 +170,8 @@ class SandboxDecorator(StepDecorator):
         return self.attributes["backend"] not in backends.REMOTE
 
     def runtime_init(self, flow: Any, graph: Any, package: Any, run_id: str) -> None:
+        if self.is_local and not os.environ.get(WORKLOAD):
+            backends.get_backend("local").sandboxes({})  # forgets those whose launchers were killed
         self._flow, self._package, self._run_id = flow, package, run_id
 
     def runtime_task_created(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from metaflow_extensions.sandbox.plugins.backend import SandboxBackend, SandboxConfig, SandboxInfo, Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 
 class LocalBackend(SandboxBackend):
@@ -53,12 +53,12 @@ class LocalBackend(SandboxBackend):
         wanted = {k: v for k, v in labels.items() if k in ("flow", "run", "step", "task", "attempt")}
         return [
             SandboxInfo("local", record["id"], _state(record), record["labels"])
-            for _, record in _records()
+            for record in _records()
             if wanted.items() <= record["labels"].items()
         ]
 
     def destroy(self, sandbox_id: str) -> None:
-        for _, record in _records():
+        for record in _records():
             if record["id"] == sandbox_id:
                 try:
                     os.kill(record["pid"], signal.SIGKILL)  # the kernel ends the sandbox with it
@@ -66,7 +66,7 @@ class LocalBackend(SandboxBackend):
                     return
 
 
-def _records() -> Iterator[tuple[Path, dict[str, object] | dict[str, int] | dict[str, dict[str, str]]]]:  # type: ignore[type-arg]
+def _records() -> Iterator[dict[str, Any]]:
     """The records of running sandboxes; those whose program was killed are swept away."""
     from px.home import Home
 
@@ -78,22 +78,18 @@ def _records() -> Iterator[tuple[Path, dict[str, object] | dict[str, int] | dict
         if "pid" not in record:
             continue  # written, not started yet
         if _is_ours(record["pid"], file):
-            yield file, record
+            yield record
         else:
             file.unlink(missing_ok=True)
 
 
 def _is_ours(pid: int, file: Path) -> bool:
     """Whether this process is still the one that wrote the record: numbers are used again."""
-    from pathlib import Path
-
     try:
         return os.fsencode(file.name) in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
 
 
-def _state(record: dict[str, object]) -> str:
-    from pathlib import Path
-
+def _state(record: dict[str, Any]) -> str:
     return "running" if Path(f"/proc/{record['parent']}").exists() else "orphaned"

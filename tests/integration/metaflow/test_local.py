@@ -1,0 +1,238 @@
+"""``--with sandbox`` on this machine: the same results as a plain run, in a Debian without the host in it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from px.engines import limits
+from px.engines.spec import Limits
+from px.errors import PxError
+from px.home import Home
+
+from tests.conftest import REPO
+
+from .conftest import ACCESS, SECRET, Workspace
+
+ARTIFACTS = (
+    "squares attempts sides greeting from_secret parameters included failed_as died was_late count seen me".split()
+)
+
+
+def artifacts(workspace: Workspace, flow: str, step: str, names: list[str], **env: str) -> dict[str, Any]:
+    expression = f"{{n: getattr(Flow({flow!r}).latest_run[{step!r}].task.data, n) for n in {names!r}}}"
+    found: dict[str, Any] = workspace.ask(expression, **env)
+    return found
+
+
+def running(home: Home, flow: str) -> list[Path]:
+    """The records of this flow's sandboxes; other tests may be running others."""
+    return [f for f in (home.sandbox / "running").glob("*.json") if f'"flow": "{flow}"' in f.read_text()]
+
+
+def test_every_feature_as_in_a_plain_run(workspace: Workspace, sandbox_home: Home) -> None:
+    results = []
+    for more in ([], ["--with", "sandbox"]):
+        workspace.run("features.py", "run", "--tag", "mine", *more)
+        found = artifacts(workspace, "FeaturesFlow", "end", ARTIFACTS)
+        run = "Flow('FeaturesFlow').latest_run"
+        found["logs"] = workspace.ask(f"[{run}['start'].task.stdout, {run}['start'].task.stderr]")
+        found["tags"] = workspace.ask(f"[t for t in sorted({run}.tags) if not t.startswith(('date:', 'user:'))]")
+        found["steps"] = workspace.ask(f"sorted((s.id, len(list(s))) for s in {run})")
+        cards = "__import__('metaflow.cards').cards.get_cards"
+        found["cards"] = workspace.ask(f"[c.type for c in {cards}({run}['left'].task)]")
+        results.append(found)
+    assert results[0] == results[1]
+    assert results[1]["squares"] == [0, 1, 4]
+    metadata = workspace.ask("Flow('FeaturesFlow').latest_run['end'].task.metadata_dict")
+    assert metadata["sandbox-backend"] == "local"
+    assert metadata["sandbox-id"].startswith("local-")
+    assert len(metadata["sandbox-image"]) == 64
+    assert running(sandbox_home, "FeaturesFlow") == []
+
+
+@pytest.fixture
+def listener() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_a_step_sees_a_debian_and_nothing_of_the_host(workspace: Workspace, listener: int, tmp_path: Path) -> None:
+    workspace.run("ends.py", "run")
+    other = next((workspace.root / ".metaflow" / "EndsFlow").glob("[0-9]*/start/*/0.data.json"))
+    before = other.read_bytes()
+    secret = {"PLANTED_SECRET": "planted-a1b2", "E2B_API_KEY": "planted-key-c3d4", "PORT": str(listener)}
+    beside = tmp_path / "beside.txt"
+    beside.write_text("a file of the host, next to the working directory")
+    hidden = [beside, REPO / "pyproject.toml", REPO / "tests" / "conftest.py", Path(sys.executable)]
+    assert all(path.exists() for path in hidden)
+    arguments = ["--other", str(other), "--outside", ":".join(map(str, hidden))]
+    workspace.run("look.py", "run", "--with", "sandbox", *arguments, METAFLOW_SANDBOX_FORWARD="PORT", **secret)
+    names = "system cwd home_files outside_seen environment outer processes written visible python".split()
+    seen = artifacts(workspace, "LookFlow", "start", names)
+    assert "VERSION_CODENAME=bookworm" in seen["system"]
+    assert seen["cwd"] == str(workspace.root)
+    assert (seen["home_files"], seen["visible"]) == ([], ["/home/px"])
+    assert seen["outside_seen"] == []
+    assert "planted" not in str(seen["environment"])
+    assert "planted" not in str(seen["outer"])
+    assert seen["environment"]["PORT"] == str(listener)
+    assert seen["processes"] < 10
+    assert seen["written"]["here.txt"] is True
+    assert "Read-only" in seen["written"][str(other)]
+    assert other.read_bytes() == before
+    assert (workspace.root / "here.txt").read_text() == "x"
+    assert artifacts(workspace, "LookFlow", "closed", ["reached"]) == {"reached": False}
+
+
+def test_the_working_directory_is_not_shared_when_it_is_a_home(workspace: Workspace) -> None:
+    (workspace.root / "private.txt").write_text("private")
+    workspace.run("look.py", "run", "--with", "sandbox", HOME=str(workspace.root), PORT="1", METAFLOW_SANDBOX_FORWARD="PORT")
+    assert not (workspace.root / "here.txt").exists()
+
+
+def test_a_segmentation_fault_is_called_one(workspace: Workspace) -> None:
+    done = workspace.run("ends.py", "run", "--with", "sandbox", "--how", "fault", check=False)
+    assert done.code != 0
+    assert "Task failed with a segmentation fault." in done.output
+
+
+def test_the_time_limit_of_the_decorator(workspace: Workspace) -> None:
+    done = workspace.run("ends.py", "run", "--with", "sandbox:timeout=2", "--how", "hang", check=False)
+    assert done.code != 0
+    assert "limit of 2 seconds" in done.output
+
+
+def _limits_work() -> bool:
+    try:
+        limits.group(Limits(memory=1 << 30)).close()
+    except PxError:
+        return False
+    return True
+
+
+def test_memory_is_bounded(workspace: Workspace) -> None:
+    if not _limits_work():
+        pytest.skip("this machine lets px make no control groups")
+    done = workspace.run("ends.py", "run", "--with", "sandbox:memory=200", "--how", "memory", check=False)
+    assert done.code != 0
+    assert "begun" in done.output
+    assert "4096" not in done.output
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_the_end_of_the_launcher_ends_the_sandbox(workspace: Workspace, sandbox_home: Home, number: signal.Signals) -> None:
+    process = workspace.popen("ends.py", "run", "--with", "sandbox", "--how", "hang")
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "begun" in line:
+            break
+    mine = [f for f in running(sandbox_home, "EndsFlow") if f'"parent": {process.pid},' in f.read_text()]
+    assert len(mine) == 1
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # as a terminal does
+    else:
+        process.send_signal(number)
+    process.wait(timeout=30)
+    process.stdout.close()
+    end = time.monotonic() + 20
+    while _processes_of(workspace.root):
+        assert time.monotonic() < end, _processes_of(workspace.root)
+        time.sleep(0.1)
+
+
+def _processes_of(root: Path) -> list[str]:
+    """The processes that have this directory as theirs, inside sandboxes too."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.readlink(process / "cwd") == str(root):
+                found.append((process / "cmdline").read_text())
+        except OSError:
+            continue
+    return found
+
+
+def test_fifty_tasks_fifty_sandboxes(workspace: Workspace, sandbox_home: Home) -> None:
+    workspace.run("many.py", "run", "--with", "sandbox", "--max-workers", "4")
+    found = artifacts(workspace, "ManyFlow", "joined", ["total", "sandboxes"])
+    assert found["total"] == 2450
+    assert len(found["sandboxes"]) == 50
+    assert running(sandbox_home, "ManyFlow") == []
+
+
+def test_parallel_steps_run_in_one_sandbox(workspace: Workspace) -> None:
+    workspace.run("parallel.py", "run", "--with", "sandbox")
+    found = artifacts(workspace, "ParallelFlow", "joined", ["nodes_seen"])
+    assert found == {"nodes_seen": [[0, 3], [1, 3], [2, 3]]}
+
+
+def test_resume_takes_over_what_was_done(workspace: Workspace) -> None:
+    workspace.run("small.py", "run", "--with", "sandbox")
+    workspace.run("small.py", "resume", "end", "--with", "sandbox")
+    found = workspace.ask("[len(list(Flow('SmallFlow'))), Flow('SmallFlow').latest_run.successful]")
+    assert found == [2, True]
+
+
+def test_the_runner_api(workspace: Workspace) -> None:
+    flow = Path(__file__).parent / "flows" / "small.py"
+    code = f"(lambda r: [r.status, r.run.data.depth])(Runner({str(flow)!r}, decospecs=['sandbox'], show_output=False).run())"
+    assert workspace.ask(code) == ["successful", 4]
+
+
+def test_with_a_remote_datastore(workspace: Workspace, s3: dict[str, str]) -> None:
+    done = workspace.run("small.py", "run", "--with", "sandbox", **s3)
+    assert SECRET not in done.output
+    found = artifacts(workspace, "SmallFlow", "start", ["depth", "keys"], **s3)
+    assert found == {"depth": 4, "keys": []}
+    logs = workspace.ask("Flow('SmallFlow').latest_run['start'].task.stdout", **s3)
+    assert logs == "first line\nsecond line\n"
+
+
+def test_service_metadata(workspace: Workspace, service: str) -> None:
+    env = {"METAFLOW_SERVICE_URL": service, "METAFLOW_DEFAULT_METADATA": "service"}
+    workspace.run("small.py", "run", "--with", "sandbox", **env)
+    metadata = workspace.ask("Flow('SmallFlow').latest_run['start'].task.metadata_dict", **env)
+    assert metadata["sandbox-backend"] == "local"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A metadata service on loopback."""
+    from .conftest import _wait_for
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    directory = tmp_path_factory.mktemp("service")
+    program = (
+        "import uvicorn; from metaflow_local_service.server import create_app; "
+        f"uvicorn.run(create_app({str(directory)!r}), port={port}, log_level='critical')"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], cwd=directory)
+    try:
+        _wait_for(f"http://127.0.0.1:{port}/ping")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_no_secret_is_left_anywhere(workspace: Workspace, s3: dict[str, str], sandbox_home: Home) -> None:
+    """The planted ones are searched for in files; command lines are searched by the test of the remote run."""
+    keys = {k: v for k, v in s3.items() if k.startswith("AWS_")}
+    workspace.run("small.py", "run", "--with", "sandbox", MINE="forwarded-5e6f", METAFLOW_SANDBOX_FORWARD="MINE", **keys)
+    for path in [*workspace.root.rglob("*"), *(sandbox_home.sandbox / "running").glob("*")]:
+        if path.is_file():
+            content = path.read_bytes()
+            assert SECRET.encode() not in content, path
+            assert ACCESS.encode() not in content, path
