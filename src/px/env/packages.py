@@ -6,7 +6,6 @@ import hashlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from px import console
@@ -18,6 +17,7 @@ from px.store.sources import ensure_source, find_source, source_ref
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from px.env.artifacts import Artifact
     from px.env.credentials import Credentials
@@ -177,10 +177,11 @@ class Packages:
         def make(draft: Draft) -> Payload:
             from px.env.wheel import unpack_wheel
 
-            with sdist.scratch() as name:
-                scratch = Path(name)
-                (scratch / "out").mkdir()
-                wheel = self.builder.build(artifact, self._source(artifact, scratch), scratch / "out")
+            # In the store's own tmp, which is swept: a build that is killed leaves nothing elsewhere.
+            with self.store.draft() as scratch:
+                out = scratch.path / "out"
+                out.mkdir()
+                wheel = self.builder.build(artifact, self._source(artifact, scratch.path), out)
                 version = artifact.version or wheel.name.split("-")[1]
                 return unpack_wheel(
                     wheel, draft.tree(), name=artifact.name, version=version, source=self._key(artifact)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -101,7 +100,3 @@ def checkout(artifact: Artifact, into: Path) -> Path:
             reason = console.redact(done.stderr.strip())
             raise PxError("PX201", package=artifact.name, artifact=f"commit {artifact.commit}", reason=reason)
     return into
-
-
-def scratch() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="px-build-")
