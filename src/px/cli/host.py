@@ -39,7 +39,7 @@ def become(target: str, arguments: "list[str]", env: str, variables: "dict[str, 
     from px.errors import PxError
 
     if problem is None:
-        raise PxError("PX020", target=target)
+        raise PxError("PX020", target=target, look="ls .px/envs/current/bin")
     raise PxError("PX021", target=target, reason=problem)
 
 

@@ -93,14 +93,14 @@ def options_from(args: argparse.Namespace) -> Options:
     )
 
 
-def check_flags(args: argparse.Namespace) -> None:
+def check_flags(args: argparse.Namespace, command: str) -> None:
     """Refuse sandbox flags without ``--sandbox``: silence would look like obedience."""
     names = ("engine", "volume", "env", "no_network", "read_only", "memory", "cpus", "pids", "auto_add")
     given = [f"--{name.replace('_', '-')}" for name in names if getattr(args, name)]
     if given and not args.sandbox:
         from px.errors import PxError
 
-        raise PxError("PX041", flag=given[0])
+        raise PxError("PX041", command=command, flag=given[0])
 
 
 def run_warm(target: str, arguments: list[str]) -> int | None:

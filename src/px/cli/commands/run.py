@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
-    sandboxed.check_flags(args)
+    sandboxed.check_flags(args, "run")
     if not args.sandbox:
         built = host_env(context, "run")
         become(args.target, args.arguments, built.env, built.variables)
@@ -95,7 +95,7 @@ def _run_once(
 ) -> int:
     resolved = sandboxed.resolve(sandbox, *target)
     if resolved is None:
-        raise PxError("PX020", target=target[0])
+        raise PxError("PX020", target=target[0], look=f"px run --sandbox ls {sandboxed.BINARIES}")
 
     def on_failure(text: str) -> None:
         error = sandboxed.missing_capability(text, sandbox)
@@ -120,7 +120,11 @@ def _may_add(args: argparse.Namespace, context: Context, error: PxError, more: f
     from px.project.discovery import discover
     from px.sandbox.manifest import governing_manifest
 
-    if not governing_manifest(discover(context.directory).manifest.path)[0].auto:
-        console.warn("--auto-add does nothing here: [tool.px.sandbox].auto is false")
-        return False
-    return True
+    manifest = governing_manifest(discover(context.directory).manifest.path)[0]
+    refused = [
+        f"[tool.px.sandbox.capabilities].{name}" for name in sorted(manifest.disabled & set(_capabilities(error)))
+    ]
+    refused += [] if manifest.auto else ["[tool.px.sandbox].auto"]
+    if refused:
+        console.warn(f"--auto-add does nothing here: {refused[0]} is false")
+    return not refused

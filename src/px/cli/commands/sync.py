@@ -41,8 +41,10 @@ def main(args: argparse.Namespace, context: Context) -> int:
 
 def report(context: Context, ready: Ready, target: Target = Target.HOST) -> None:
     """Say that the env is ready, the same way after every command that ends Consistent."""
-    where = ".px/envs/current" if target is Target.HOST else ready.built.env
-    message = f"{ready.project.name}: {'env ready at ' + where if ready.changed else 'already up to date'}"
+    ready_as = "env ready at .px/envs/current"
+    if target is Target.SANDBOX:
+        ready_as = f"sandbox ready (sbx_id {ready.built.details['sbx_id'][:12]})"
+    message = f"{ready.project.name}: {ready_as if ready.changed else 'already up to date'}"
     if not context.json:
         console.info(message)
     context.emit(
@@ -53,5 +55,6 @@ def report(context: Context, ready: Ready, target: Target = Target.HOST) -> None
             "changed": ready.changed,
             "env": ready.built.env,
             "profile_oid": ready.built.profile,
+            **{k: v for k, v in ready.built.details.items() if k in ("sbx_id", "base", "base_os_oid", "capabilities")},
         },
     )

@@ -21,6 +21,8 @@ Runs pytest, or the command in pyproject.toml if there is one:
 
   [tool.px]
   test = ["python", "-m", "unittest", "discover"]
+
+Flags of the test runner that px has too go behind --:  px test --sandbox -- -q
 """
 
 
@@ -33,7 +35,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
-    sandboxed.check_flags(args)
+    if args.arguments[:1] == ["--"]:
+        args.arguments = args.arguments[1:]
+    sandboxed.check_flags(args, "test")
     if not args.sandbox:
         built = host_env(context, "test")
         command = test_command(context, os.path.exists(os.path.join(built.env, "bin", "pytest")))

@@ -1,0 +1,200 @@
+"""The docker engine, with a real daemon."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from px.engines.docker import Docker
+from px.engines.spec import ImageSource, Limits, RunSpec
+from px.errors import PxError
+from tests.integration.engines.conftest import ENV, ORDINARY, Driver, eventually, make_driver
+from tests.integration.engines.daemons import docker, docker_daemon, tar
+from tests.integration.engines.test_signals import Terminal, running
+
+IMAGE = "px-engine-test:1"
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[str]:
+    with docker_daemon() as host:
+        yield host
+
+
+@pytest.fixture(scope="module")
+def image(daemon: str, layers: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> str:
+    archive = tmp_path_factory.mktemp("image") / "root.tar"
+    tar(layers[0], archive)
+    imported = docker("import", str(archive), IMAGE, host=daemon)
+    assert imported.returncode == 0, imported.stderr
+    archive.unlink()
+    return imported.stdout.strip()
+
+
+@pytest.fixture
+def box(daemon: str, image: str, layers: tuple[Path, ...]) -> Iterator[Driver]:
+    for driver in make_driver(layers, os.geteuid()):
+        driver.engine = "docker"
+        driver.more = {"image": image, "network": False, "label": "test"}
+        driver.env["DOCKER_HOST"] = daemon
+        yield driver
+
+
+def containers(daemon: str) -> list[str]:
+    return docker("ps", "-aq", host=daemon).stdout.split()
+
+
+def test_a_run(box: Driver, daemon: str) -> None:
+    done = box.run("sh", "-c", "id -un; pwd; hostname; cat; echo err >&2; touch made; exit 3", text="input\n")
+    assert (done.returncode, done.stdout) == (3, "px\n/app\nsandbox\ninput\n"), done.stderr
+    assert done.stderr == "err\n"
+    assert (box.app / "made").stat().st_uid == box.uid
+    assert containers(daemon) == []
+
+
+def test_files_belong_to_an_ordinary_caller(daemon: str, image: str, layers: tuple[Path, ...]) -> None:
+    os.chmod(daemon.removeprefix("unix://"), 0o666)
+    for driver in make_driver(layers, ORDINARY):
+        driver.engine, driver.more = "docker", {"image": image, "network": False}
+        driver.env["DOCKER_HOST"] = daemon
+        done = driver.run("sh", "-c", "id -un; touch made; touch $HOME/x && echo home")
+        assert done.stdout == "px\nhome\n", done.stderr
+        assert (driver.app / "made").stat().st_uid == ORDINARY
+
+
+def test_isolation_is_that_of_the_other_engine(box: Driver) -> None:
+    done = box.run("grep", "-E", "^(CapEff|CapBnd|NoNewPrivs|Seccomp):", "/proc/self/status")
+    assert dict(line.split() for line in done.stdout.splitlines()) == {
+        "CapEff:": "0" * 16, "CapBnd:": "0" * 16, "NoNewPrivs:": "1", "Seccomp:": "2",
+    }  # fmt: skip
+    names = box.python("import socket; print([n for _, n in socket.if_nameindex()])")
+    assert names.stdout == "['lo']\n"
+
+
+def test_variables_mounts_files_and_a_read_only_root(box: Driver) -> None:
+    odd = box.directory / 'a,b "c" é'
+    odd.mkdir()
+    (odd / "f").write_text("content")
+    env = {**ENV, "LINES_": "a\nb", "SPACED": " x = 'y' "}
+    script = (
+        "cat /mnt/f /opt/data; env -0 | grep -z -E '^(LINES_|SPACED)=' | sort -z | tr '\\0' ';'; touch /mnt/x /etc/x"
+    )
+    done = box.run(
+        "sh", "-c", script, env=env, mounts=[[str(odd), "/mnt", True]], files=[["/opt/data", "made"]],
+        read_only_root=True, cwd="/",
+    )  # fmt: skip
+    assert done.stdout == "contentmadeLINES_=a\nb;SPACED= x = 'y' ;"
+    assert done.stderr.count("Read-only file system") == 2
+
+
+def test_limits(box: Driver, daemon: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", daemon)
+    over = box.python("x = bytearray(300 << 20); print('survived')", limits={"memory": 100 << 20})
+    assert (over.returncode, over.stdout) == (137, "")
+    spec = RunSpec((), ("true",), {}, limits=Limits(memory=1 << 30, cpus=1.5, pids=7))
+    options = Docker().options(spec, "name", box.directory)
+    assert options[options.index("--cpus") + 1] == "1.5"
+    assert options[options.index("--pids-limit") + 1] == "7"
+
+
+def test_missing_programs_and_images(box: Driver, daemon: str) -> None:
+    assert box.run("no-such-program").returncode == 127
+    box.more["image"] = "sha256:" + "0" * 64
+    done = box.run("true")
+    assert done.returncode == 125
+    assert "PX906" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_signals_reach_the_target(box: Driver, name: str) -> None:
+    code = (
+        f"import signal, sys, time; signal.signal(signal.{name}, lambda *a: (print('cleaned up'), sys.exit(5)));"
+        "print('ready', flush=True); time.sleep(60)"
+    )
+    with running(box, "python3", "-c", code) as process:
+        process.send_signal(getattr(signal, name))
+        out, _ = process.communicate(timeout=30)
+        assert (out, process.returncode) == ("cleaned up\n", 5)
+
+
+def test_the_container_goes_when_px_is_killed(box: Driver, daemon: str) -> None:
+    with running(box, "sh", "-c", "echo ready; sleep 1000") as process:
+        assert len(containers(daemon)) == 1
+        process.kill()
+        eventually("the end of the container", lambda: not containers(daemon))
+
+
+def test_a_terminal(box: Driver) -> None:
+    code = (
+        "import os\ntry:\n    print('ready', os.isatty(0), flush=True); input()\n"
+        "except KeyboardInterrupt:\n    print('caught', 'it')"
+    )
+    terminal = Terminal(box, "python3", "-c", code)
+    terminal.expect("ready True")
+    terminal.type("\x03")
+    terminal.expect("caught it")
+    assert terminal.wait() == 0
+
+
+def test_an_image_is_loaded_once(daemon: str, image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", daemon)
+    small = tmp_path / "small.tar"
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree/file").write_text("x")
+    tar(tmp_path / "tree", small)
+    name = docker("import", str(small), "px-small:1", host=daemon).stdout.strip()
+    assert docker("save", "-o", str(tmp_path / "saved.tar"), "px-small:1", host=daemon).returncode == 0
+    docker("rmi", "px-small:1", host=daemon)
+    asked = []
+
+    def archive() -> Path:
+        asked.append(1)
+        return tmp_path / "saved.tar"
+
+    spec = RunSpec((), ("/file",), {}, image=ImageSource((name,), archive))
+    engine = Docker()
+    assert engine.load(spec) == name
+    assert engine.load(spec) == name
+    assert asked == [1]
+    broken = dataclasses.replace(spec, image=ImageSource(("sha256:" + "1" * 64,), lambda: tmp_path / "tree/file"))
+    with pytest.raises(PxError, match="PX906"):
+        engine.load(broken)
+
+
+def test_px_inside_a_container(box: Driver, daemon: str, image: str) -> None:
+    """bubblewrap in a container: refused with the reason by default, works with the options that px names."""
+    import sys
+
+    from tests.conftest import REPO
+
+    site = Path(sys.executable).parent.parent / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    inner = Driver(box.layers, box.directory, box.uid)
+    command = inner.command(("echo", "nested"), network=False)[1:]
+    mounts = [o for p in (REPO, site, box.directory, box.layers[0]) for o in ("--volume", f"{p}:{p}")]
+    base = ["run", "--rm", "--network", "none", "--env", f"PX_HOME={box.directory}/inner", *mounts,
+            "--env", f"PYTHONPATH={REPO}/src:{site}/site-packages"]  # fmt: skip
+    refused = docker(*base, image, "/usr/bin/python3", *command, host=daemon)
+    assert refused.returncode == 125
+    assert "inside a container" in refused.stderr
+    assert "systempaths=unconfined" in refused.stderr
+    options = [o for s in ("seccomp", "apparmor", "systempaths") for o in ("--security-opt", f"{s}=unconfined")]
+    allowed = docker(*base, *options, image, "/usr/bin/python3", *command, host=daemon)
+    assert allowed.stdout == "nested\n", allowed.stderr
+
+
+def test_no_daemon_is_said_with_the_fix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none")
+    problem = Docker().problem()
+    assert problem is not None
+    assert problem.fix
+
+
+def test_files_for_the_container_are_gone_afterwards(box: Driver) -> None:
+    box.env["TMPDIR"] = str(box.directory)
+    assert box.run("true", files=[["/opt/data", "made"]]).returncode == 0
+    assert not list(box.directory.glob("px-files-*"))

@@ -1,0 +1,85 @@
+"""The podman engine, with a real podman whose storage is the test's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from px.engines.podman import Podman
+from tests.integration.engines.conftest import Driver, eventually, make_driver
+from tests.integration.engines.daemons import tar
+from tests.integration.engines.test_signals import running
+from tests.integration.system_packages import require_packages
+
+Storage = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def storage() -> Iterator[Storage]:
+    """A configuration by which podman keeps images and containers in a directory of the test."""
+    if os.geteuid() != 0:
+        pytest.skip("podman's storage for the tests is made as root")
+    require_packages("podman")
+    directory = Path(tempfile.mkdtemp(prefix="px-podman-"))
+    conf = directory / "storage.conf"
+    conf.write_text(f'[storage]\ndriver = "vfs"\ngraphroot = "{directory}/graph"\nrunroot = "{directory}/run"\n')
+    # Without systemd podman must be told not to ask it for control groups.
+    engine = directory / "containers.conf"
+    engine.write_text('[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n')
+    yield {"CONTAINERS_STORAGE_CONF": str(conf), "CONTAINERS_CONF": str(engine)}
+    for line in reversed(Path("/proc/self/mountinfo").read_text().splitlines()):
+        if f" {directory}" in line:
+            subprocess.run(["umount", "-l", line.split()[4]], check=False)
+    shutil.rmtree(directory)
+
+
+def podman(storage: Storage, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["podman", *args], env={**os.environ, **storage}, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def image(storage: Storage, layers: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> str:
+    archive = tmp_path_factory.mktemp("image") / "root.tar"
+    tar(layers[0], archive)
+    imported = podman(storage, "import", str(archive), "px-engine-test:1")
+    assert imported.returncode == 0, imported.stderr
+    name = imported.stdout.split()[-1]
+    limits = Podman().special()
+    tried = podman(storage, "run", "--rm", "--network", "none", *limits, name, "/usr/bin/true")
+    if tried.returncode != 0:
+        pytest.skip(f"podman cannot run any container on this machine: {tried.stderr.strip()}")
+    return name
+
+
+@pytest.fixture
+def box(storage: Storage, image: str, layers: tuple[Path, ...]) -> Iterator[Driver]:
+    for driver in make_driver(layers, os.geteuid()):
+        driver.engine, driver.more = "podman", {"image": image, "network": False}
+        driver.env |= storage
+        yield driver
+
+
+def test_a_run(box: Driver, storage: Storage) -> None:
+    done = box.run("sh", "-c", "id -un; pwd; cat; touch made; grep CapEff /proc/self/status; exit 3", text="input\n")
+    assert (done.returncode, done.stdout) == (3, f"px\n/app\ninput\nCapEff:\t{'0' * 16}\n"), done.stderr
+    assert (box.app / "made").stat().st_uid == box.uid
+    assert podman(storage, "ps", "-aq").stdout == ""
+
+
+def test_the_container_goes_when_px_is_killed(box: Driver, storage: Storage) -> None:
+    with running(box, "sh", "-c", "echo ready; sleep 1000") as process:
+        process.kill()
+        eventually("the end of the container", lambda: podman(storage, "ps", "-aq").stdout == "")
+
+
+def test_signals_reach_the_target(box: Driver) -> None:
+    with running(box, "sh", "-c", "trap 'echo cleaned up; exit 5' TERM; echo ready; sleep 1000 & wait") as process:
+        process.terminate()
+        out, _ = process.communicate(timeout=30)
+        assert (out, process.returncode) == ("cleaned up\n", 5)
