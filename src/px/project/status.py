@@ -15,6 +15,7 @@ from px.project.state import Target
 if TYPE_CHECKING:
     from px.home import Home
     from px.project.discovery import Project
+    from px.project.record import BuiltEnv
     from px.project.situation import Situation
 
 
@@ -96,7 +97,7 @@ def _target(situation: Situation, target: Target, *, frozen: bool) -> TargetStat
         reason=flags.reason,
         env=built.env if built else None,
         profile_oid=built.profile if built else None,
-        python=_python(built.env) if built and target is Target.HOST else None,
+        python=None if built is None else _python(built.env) if target is Target.HOST else _sandbox_python(built),
         selection=situation.selection(target).as_json(),
         next_action=rules.remedy(flags.state, target=target, frozen=frozen),
     )
@@ -110,6 +111,12 @@ def _python(env: str) -> str | None:
         return None
     version = next((line.partition("=")[2].strip() for line in text.splitlines() if line.startswith("version")), "")
     return f"CPython {version} ({marker['python']})"
+
+
+def _sandbox_python(built: BuiltEnv) -> str | None:
+    base, capabilities = built.details.get("base"), built.details.get("capabilities", "")
+    with_them = f" with {capabilities.replace(',', ', ')}" if capabilities else ""
+    return f"{built.details.get('python')} of {base}{with_them}" if base else None
 
 
 def _warnings(project: Project) -> list[str]:

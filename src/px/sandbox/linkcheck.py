@@ -204,7 +204,8 @@ def missing_error(problems: Sequence[Problem], base: str, disabled: frozenset[st
     why += [
         f"[tool.px.sandbox.capabilities].{name} = false switches it off." for name in capabilities if name in disabled
     ]
-    return PxError("PX902", missing=", ".join(names), why=why, fix=[*_fixes(fatal, capabilities, base)])
+    fix = [*_fixes(fatal, capabilities, base)]
+    return PxError("PX902", missing=", ".join(names), why=why, fix=fix, capabilities=capabilities)
 
 
 def _fixes(fatal: Sequence[Problem], capabilities: Sequence[str], base: str) -> Iterator[str]:
