@@ -51,7 +51,7 @@ class Bubblewrap:
     def _try(self, path: Path) -> Problem | None:
         from px.engines.diagnose import diagnose
 
-        return diagnose(path)
+        return diagnose(path, self._cache / "empty")
 
     def _remember(self, text: str) -> None:
         from px.store.files import write_atomically

@@ -76,6 +76,10 @@ class Containers:
     def identity(self, spec: RunSpec) -> tuple[list[str], int, int]:
         """The options by which files of the target belong to the caller, and who the target then is inside."""
 
+    def private_directory(self, path: str, uid: int, gid: int) -> list[str]:
+        """Options for a temporary file system that belongs to the target."""
+        return ["--tmpfs", f"{path}:exec,mode=0700,uid={uid},gid={gid}"]
+
     def special(self) -> list[str]:
         """Further options that only this client needs."""
         return []
@@ -173,7 +177,8 @@ class Containers:
             *(("--tty",) if spec.tty and os.isatty(0) else ()),
             *(() if spec.network else ("--network", "none")),
             *_limits(spec),
-            *_temporary(spec, uid, gid),
+            *_temporary(spec),
+            *self.private_directory(spec.home, uid, gid),
             *(o for m in spec.mounts for o in _bind(m.source, m.target, read_only=m.read_only)),
             *(o for path, target in made for o in _bind(path, target, read_only=True)),
             *_environment(spec, files),
@@ -192,11 +197,11 @@ def _limits(spec: RunSpec) -> list[str]:
     return options
 
 
-def _temporary(spec: RunSpec, uid: int, gid: int) -> list[str]:
+def _temporary(spec: RunSpec) -> list[str]:
     # Both clients mount temporary file systems without `exec` unless told.
-    options = ["--tmpfs", "/tmp:exec,mode=1777", "--tmpfs", f"{spec.home}:exec,mode=0700,uid={uid},gid={gid}"]  # noqa: S108
+    options = ["--tmpfs", "/tmp:exec,mode=1777", "--tmpfs", "/var/tmp:exec,mode=1777"]  # noqa: S108
     if spec.read_only_root:
-        options += ["--read-only", "--tmpfs", "/run:mode=0755", "--tmpfs", "/var/tmp:exec,mode=1777"]  # noqa: S108
+        options += ["--read-only", "--tmpfs", "/run:mode=0755"]
     return options
 
 

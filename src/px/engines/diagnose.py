@@ -48,28 +48,33 @@ _CONTAINER_FIX = (
 _OTHER_ENGINE = "Or use another engine: px run --sandbox --engine docker …"
 
 
-def diagnose(path: Path) -> Problem | None:
-    """None when a sandbox can be made with the bubblewrap at ``path``."""
-    said = trial(path)
+def diagnose(path: Path, empty: Path) -> Problem | None:
+    """None when a sandbox can be made with the bubblewrap at ``path``; ``empty`` is a directory to try it with."""
+    try:
+        empty.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        with tempfile.TemporaryDirectory(prefix="px-trial-") as other:
+            said = trial(path, Path(other))
+    else:
+        said = trial(path, empty)
     return None if said is None else explain(path, said)
 
 
-def trial(path: Path) -> str | None:
+def trial(path: Path, layer: Path) -> str | None:
     """Make a sandbox; bubblewrap's complaint when that fails."""
     from px.engines import arguments, bubblewrap, streams
     from px.errors import PxError
 
     said: list[bytes] = []
-    with tempfile.TemporaryDirectory(prefix="px-trial-") as layer:
-        spec = RunSpec((Path(layer),), (arguments.INIT,), {}, cwd="/", network=False)
-        nothing = os.open(os.devnull, os.O_RDWR)
-        try:
-            with streams.Streams(nothing, nothing, said.append) as ends:
-                code = bubblewrap.start(path, spec, ends)
-        except PxError:
-            code = 1
-        finally:
-            os.close(nothing)
+    spec = RunSpec((layer,), (arguments.INIT,), {}, cwd="/", network=False)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    try:
+        with streams.Streams(nothing, nothing, said.append) as ends:
+            code = bubblewrap.start(path, spec, ends)
+    except PxError:
+        code = 1
+    finally:
+        os.close(nothing)
     text = b"".join(said).decode("utf-8", "replace").strip()
     return None if code == _INIT_RAN else text or f"bubblewrap ended with code {code}"
 

@@ -4,14 +4,14 @@ px stays as the parent instead of becoming bubblewrap, which costs nothing that 
 things: a SIGTERM reaches the target and lets it clean up, where bubblewrap would die and have it killed; Ctrl-C
 reaches the target alone; and limits and captured streams are cleaned up after the run.
 
-Signals are blocked, here and in bubblewrap, which inherits the mask; px-init opens it again for the target.
+Signals are blocked, here and in bubblewrap; px-init opens the mask again for the target.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from px.errors import PxError
@@ -46,18 +46,21 @@ class Supervisor:
     receiver: Callable[[], int | None]
     shares_terminal: bool
     on_resize: Callable[[], None] | None = None
-    _before: set[signal.Signals] = field(default_factory=set)
 
     def run(self, command: Command, after_fork: Callable[[int], None]) -> int:
+        if not _alone():
+            return _run_among_threads(command, after_fork)
         watched = FORWARDED | {signal.SIGCHLD}
-        self._before = set(signal.pthread_sigmask(signal.SIG_BLOCK, watched))  # type: ignore[arg-type]
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
         try:
             pid = _spawn(command)
             after_fork(pid)
             return self._wait(pid, watched)
         finally:
-            _discard_pending(watched)
-            signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+            # A child's end that was waited for already; the rest is for whoever handles signals after the run.
+            while signal.SIGCHLD in signal.sigpending():
+                signal.sigtimedwait({signal.SIGCHLD}, 0)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _wait(self, pid: int, watched: frozenset[signal.Signals]) -> int:
         while True:
@@ -83,10 +86,24 @@ class Supervisor:
                 return  # it ended in this moment, and the next signal here says so
 
 
-def _discard_pending(watched: frozenset[signal.Signals]) -> None:
-    # A child's end that was waited for already; the rest is for whoever handles signals after the run.
-    while signal.SIGCHLD in signal.sigpending() & watched:
-        signal.sigtimedwait({signal.SIGCHLD}, 0)
+def _alone() -> bool:
+    """Whether this process has no other thread, which could take the signals that are waited for here."""
+    try:
+        return len(os.listdir("/proc/self/task")) == 1
+    except OSError:
+        return False
+
+
+def _run_among_threads(command: Command, after_fork: Callable[[int], None]) -> int:
+    """Inside a larger program, whose own handlers decide: an exception from one of them ends the sandbox."""
+    pid = _spawn(command)
+    try:
+        after_fork(pid)
+        return exit_code(os.waitpid(pid, 0)[1])
+    except BaseException:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
 
 
 def exit_code(status: int) -> int:
@@ -99,13 +116,12 @@ def _spawn(command: Command) -> int:
     for fd in command.inherit:
         os.set_inheritable(fd, True)
     moves = [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(command.streams) if fd != target]
-    mask = () if command.clear_mask else signal.pthread_sigmask(signal.SIG_BLOCK, ())
     return os.posix_spawn(
         command.argv[0],
         command.argv,
         command.env,
         file_actions=moves,
-        setsigmask=mask,
+        setsigmask=() if command.clear_mask else FORWARDED,
         setsigdef=_PYTHON_IGNORES,
     )
 
