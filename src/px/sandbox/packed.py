@@ -1,8 +1,7 @@
-"""Which packed images this machine keeps: their blobs stay until nobody packed or used them for a while."""
+"""Which images were packed here: a note for each, by which garbage collection knows whose blobs to keep."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from px.store.files import write_json
@@ -17,15 +16,3 @@ def remember(home: Home, release: Release) -> None:
     path = home.sandbox / "packed" / (release.digest.removeprefix("sha256:") + ".json")
     names = [str(name) for name in release.names]
     write_json(path, {"digest": release.digest, "names": names, "blobs": list(release.blob_digests())}, durable=False)
-
-
-def kept_blobs(home: Home, *, since: float) -> set[str]:
-    """The blobs of every image that was packed after ``since``; older notes are forgotten."""
-    found: set[str] = set()
-    directory = home.sandbox / "packed"
-    for path in sorted(directory.glob("*.json")) if directory.is_dir() else ():
-        if path.stat().st_mtime < since:
-            path.unlink()
-            continue
-        found.update(json.loads(path.read_bytes())["blobs"])
-    return found

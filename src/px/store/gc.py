@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from px.store.objects import Store
 
 DEFAULT_GRACE = 14 * 24 * 3600
-_CACHES = ("selections", "interpreters", "editables")
+_CACHES = ("selections", "interpreters", "editables", "archives", "metaflow")
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,7 @@ class _Collector:
         found += self._directories(self.home.sandbox / "images", "image")
         found += self._bases()
         found += self._objects()
+        found += self._packed()
         found += self._caches()
         return found
 
@@ -149,6 +150,18 @@ class _Collector:
             if f"{kind}/{oid}" not in self.live_objects:
                 path = self.store.path(kind, oid)
                 yield Garbage(f"{kind} {oid}", path, size_of(path), "nothing refers to it")
+
+    def _packed(self) -> Iterator[Garbage]:
+        """Packed images: a note for each, and the blobs that no note within the grace period speaks of."""
+        live: set[str] = set()
+        for note in _children(self.home.sandbox / "packed"):
+            if self._old(note):
+                yield Garbage(f"packed image {note.stem[:12]}", note, note.stat().st_size, "not packed for long")
+            else:
+                live.update(str(blob).removeprefix("sha256:") for blob in json.loads(note.read_bytes())["blobs"])
+        for blob in _children(self.home.sandbox / "blobs" / "sha256"):
+            if blob.name not in live and self._old(blob):
+                yield Garbage(f"blob {blob.name}", blob, blob.stat().st_size, "no packed image uses it")
 
     def _caches(self) -> Iterator[Garbage]:
         for name in _CACHES:

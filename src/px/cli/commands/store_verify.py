@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from px.store.verify import Damage, verify
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from px.cli.context import Context
 
@@ -21,21 +22,27 @@ SUMMARY = "Check every object in the store, and repair what is damaged"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "What was downloaded is fetched again, what was built is built again, for every project of this machine\n"
+        "that uses it."
+    )
     parser.add_argument("--no-repair", action="store_true", help="only say what is damaged")
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
     from px.env.repair import REPAIRS
 
-    total, damaged = verify(context.store, REPAIRS, repair=not args.no_repair)
+    repair = not args.no_repair
+    total, damaged = verify(context.store, REPAIRS, repair=repair)
+    if repair and damaged:
+        rebuild(context, damaged)
+        damaged = [_again(context, d) for d in damaged]
+    damaged += blobs(context, repair=repair)
     for damage in damaged:
         _report(damage)
-    if not args.no_repair:
-        _drop_envs(context, damaged)
     broken = [d for d in damaged if not d.repaired]
-    message = (
-        f"{total} objects: {'all whole' if not damaged else f'{len(damaged)} damaged, {len(broken)} not repaired'}"
-    )
+    found = f"{len(damaged)} damaged, {len(broken)} not repaired" if damaged else "all whole"
+    message = f"{total} objects: {found}"
     if broken:
         names = "; ".join(f"{d.kind} {d.oid[:12]}: {d.note}" for d in broken[:5])
         raise PxError("PX803", count=len(broken), total=total, reason=names)
@@ -51,15 +58,64 @@ def _report(damage: Damage) -> None:
         console.warn(f"  {problem}")
 
 
-def _drop_envs(context: Context, damaged: list[Damage]) -> None:
-    """An env shares its files with the store: one that was made from damaged objects is built again."""
+def _again(context: Context, damage: Damage) -> Damage:
+    """Whether an object that could not be repaired by itself was made again with the project that uses it."""
+    if damage.repaired or not context.store.has(damage.kind, damage.oid):
+        return damage
+    whole = not context.store.problems(damage.kind, damage.oid)
+    return replace(damage, repaired=whole, note="made again") if whole else damage
+
+
+def rebuild(context: Context, damaged: list[Damage]) -> None:
+    """Build again what was made from damaged objects: an env shares its files with the store."""
+    from px.cli.workflow import build_target
+    from px.project.discovery import discover
+    from px.project.situation import inspect, remember
+    from px.project.state import Target
+
     gone = {f"{d.kind}/{d.oid}" for d in damaged}
-    for path in sorted(context.home.refs.glob("*.json")) if gone else ():
+    for root, target, env in affected(context, gone):
+        console.info(f"Building the {target} env of {root} again …")
+        try:
+            if target == Target.HOST.value:
+                remove_tree(Path(env))
+            situation = inspect(context.home, discover(Path(root)), offline=context.offline)
+            chosen = situation.selection(Target(target))
+            remember(situation, Target(target), build_target(context, situation, Target(target), chosen, force=True))
+        except (PxError, OSError) as e:
+            console.warn(f"the {target} env of {root} could not be built again: {str(e).splitlines()[0]}")
+
+
+def affected(context: Context, gone: set[str]) -> Iterator[tuple[str, str, str]]:
+    """(project, target, env) of every env that was made from one of these objects."""
+    for path in sorted(context.home.refs.glob("*.json")):
         try:
             record: dict[str, Any] = json.loads(path.read_bytes())
-        except (OSError, ValueError):
+            for target, env in record["envs"].items():
+                refs = {r for o in env["objects"] for r in (o, *_refs(context, o))}
+                if gone & refs and (Path(record["root"]) / "pyproject.toml").is_file():
+                    yield record["root"], target, env["env"]
+        except (OSError, ValueError, KeyError):
             continue
-        for env in record.get("envs", {}).values():
-            if gone & set(env["objects"]) and os.path.isdir(env["env"]):
-                remove_tree(Path(env["env"]))
-                console.warn(f"the env of {record['root']} was made from it and is gone: px sync builds it again")
+
+
+def _refs(context: Context, ref: str) -> list[str]:
+    kind, _, oid = ref.partition("/")
+    found = context.store.meta(kind, oid).get("refs", [])
+    return list(found) if isinstance(found, list) else []
+
+
+def blobs(context: Context, *, repair: bool) -> list[Damage]:
+    """Packed layers: a damaged one is removed, and made again by the next ``px pack image``."""
+    from px.oci.blobs import Blobs
+
+    store = Blobs(context.home)
+    found = []
+    for digest in list(store.digests()):
+        problems = store.problems(digest)
+        if problems:
+            if repair:
+                store.path(digest).unlink()
+            note = "removed; px pack image makes it again" if repair else "left as it is"
+            found.append(Damage("blob", digest, tuple(problems), repaired=repair, note=note))
+    return found

@@ -1,0 +1,254 @@
+"""Bases side by side: px, mmdebstrap, and ``docker build`` with apt, for the same packages, in one run.
+
+    python bench/bases.py [--repeat N]
+
+Every px measurement is a process of its own, with its start-up, in a store that has only what the row says.
+What cannot run here is skipped, and says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from px.debian.download import ensure_packages
+from px.debian.mirror import mirrors
+from px.home import Home
+from px.sandbox.bases import ensure_base, host_architecture, load_base_lock
+from px.store.objects import Store
+from px.store.tree import remove_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+BASE = "debian-12"
+CAPABILITIES = ("postgres", "xml", "curl")
+FLOOR = 1.3
+"""Seconds: what a throw-away prototype needed for a base from cached packages on 2 cores."""
+
+PX = """
+import sys
+from pathlib import Path
+from px.home import Home
+from px.sandbox.bases import ensure_base, ensure_bytecode_layer, ensure_system_layer, host_architecture, load_base_lock
+from px.store.objects import Store
+from px import console
+console.configure(level=console.QUIET, color=False)
+store = Store(Home(Path(sys.argv[1])))
+base = ensure_base(store, load_base_lock(sys.argv[2], host_architecture()))
+if "bytecode" in sys.argv:
+    ensure_bytecode_layer(store, base)
+wanted = [name for name in sys.argv[3:] if name != "bytecode"]
+if wanted:
+    ensure_system_layer(store, base, wanted)
+"""
+DOCKERFILE = """FROM px-bench-base
+RUN apt-get update && apt-get install -y --no-install-recommends {packages} && rm -rf /var/lib/apt/lists/*
+"""
+
+
+class Bench:
+    """One run: a scratch directory, a store with all downloads, and the rows so far."""
+
+    def __init__(self, scratch: Path, repeat: int):
+        self.scratch, self.repeat = scratch, repeat
+        self.lock = load_base_lock(BASE, host_architecture())
+        self.rows: dict[str, float] = {}
+        self.sources = scratch / "downloads"
+        names = {n for c in CAPABILITIES for n in self.lock.capabilities[c].runtime}
+        ensure_packages(Store(Home(self.sources)), self.lock, self.lock.pinned({*self.lock.base, *names}))
+
+    def measure(self, label: str, run: Callable[[Path], None], prepare: Callable[[Path], None]) -> None:
+        times = []
+        for i in range(self.repeat):
+            home = self.scratch / f"run-{i}"
+            prepare(home)
+            started = time.perf_counter()
+            run(home)
+            times.append(time.perf_counter() - started)
+            remove_tree(home)
+        self.rows[label] = statistics.median(times)
+        print(f"{label:<58} {self.rows[label]:7.2f} s   ({', '.join(f'{t:.2f}' for t in times)})", flush=True)
+
+    def px(self, *arguments: str) -> Callable[[Path], None]:
+        return lambda home: command([sys.executable, "-c", PX, str(home), BASE, *arguments])
+
+    def nothing(self, home: Path) -> None:
+        home.mkdir()
+
+    def downloads(self, home: Path) -> None:
+        command(["cp", "-a", str(self.sources), str(home)])
+
+    def base(self, home: Path) -> None:
+        """A store that has the base, and no package of the capabilities."""
+        store = Store(Home(home))
+        self.downloads(home)
+        ensure_base(store, self.lock)
+        remove_tree(home / "store" / "objects" / "source")
+
+    def base_and_downloads(self, home: Path) -> None:
+        self.downloads(home)
+        ensure_base(Store(Home(home)), self.lock)
+
+
+def command(argv: Sequence[str], **options: object) -> None:
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload]
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(argv[:6])} … failed:\n{done.stderr[-2000:]}")
+
+
+def measure_px(bench: Bench) -> None:
+    bench.measure("px: base from cached .debs", bench.px(), bench.downloads)
+    bench.measure("px: base from cached .debs, with compiled modules", bench.px("bytecode"), bench.downloads)
+    bench.measure("px: base from the mirror", bench.px(), bench.nothing)
+    bench.measure("px: one capability more (postgres), from the mirror", bench.px("postgres"), bench.base)
+    bench.measure("px: three capabilities, cached", bench.px(*CAPABILITIES), bench.base_and_downloads)
+    bench.measure("px: three capabilities, from the mirror", bench.px(*CAPABILITIES), bench.base)
+    bench.measure("px: base there already", bench.px(), bench.base_and_downloads)
+
+
+def sources_list(bench: Bench) -> str:
+    mirror = mirrors(bench.lock.date)[0]
+    suites = [bench.lock.codename + pocket for pocket in ("", "-updates", "-security")]
+    return "".join(f"deb {mirror.archive(suite)} {suite} main\n" for suite in suites)
+
+
+def measure_mmdebstrap(bench: Bench) -> bool:
+    if shutil.which("mmdebstrap") is None or os.geteuid() != 0:
+        print("SKIPPED mmdebstrap: needs root and the package mmdebstrap")
+        return False
+    listing = bench.scratch / "sources.list"
+    listing.write_text(sources_list(bench))
+    names = ",".join([*bench.lock.base, "dpkg", "debconf", "perl-base", "openssl", "login", "passwd"])
+
+    def run(home: Path) -> None:
+        options = ["--quiet", "--variant=custom", f"--include={names}"]
+        command(["mmdebstrap", *options, bench.lock.codename, str(home / "root.tar"), str(listing)])
+
+    bench.measure("mmdebstrap: the same packages, from the mirror", run, bench.nothing)
+    return True
+
+
+@contextmanager
+def docker(scratch: Path) -> Iterator[dict[str, str] | None]:
+    """A dockerd of our own, or None with the reason printed."""
+    programs = [
+        shutil.which("dockerd", path="/usr/sbin:/usr/bin"),
+        shutil.which("docker", path="/usr/bin:/usr/local/bin"),
+    ]
+    if None in programs or os.geteuid() != 0:
+        print("SKIPPED docker build: needs root and the package docker.io")
+        yield None
+        return
+    folder = Path(tempfile.mkdtemp(prefix="px-bench-"))
+    argv = [
+        str(programs[0]),
+        "--data-root",
+        f"{folder}/data",
+        "--exec-root",
+        f"{folder}/exec",
+        "--pidfile",
+        f"{folder}/pid",
+    ]
+    argv += ["--host", f"unix://{folder}/s", "--iptables=false", "--ip6tables=false", "--bridge=none"]
+    with (scratch / "dockerd.log").open("wb") as log:
+        process = subprocess.Popen(argv, stdout=log, stderr=subprocess.STDOUT)
+    environment = {**os.environ, "DOCKER_HOST": f"unix://{folder}/s", "DOCKER_CONFIG": str(folder)}
+    try:
+        started = any(_answers(str(programs[1]), environment) or process.poll() is not None for _ in range(200))
+        if not started or process.poll() is not None:
+            print(f"SKIPPED docker build: dockerd does not start: {(scratch / 'dockerd.log').read_text()[-300:]}")
+            yield None
+        else:
+            yield environment | {"DOCKER": str(programs[1])}
+    finally:
+        process.terminate()
+        process.wait(30)
+        subprocess.run(["umount", "-R", f"{folder}/data"], capture_output=True, check=False)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _answers(program: str, environment: dict[str, str]) -> bool:
+    time.sleep(0.1)
+    return subprocess.run([program, "version"], env=environment, capture_output=True, check=False).returncode == 0
+
+
+def measure_docker(bench: Bench) -> None:
+    """A minimal Debian as the image to start from (no registry is needed), then apt in a Dockerfile."""
+    tree = bench.scratch / "minbase.tar"
+    options = ["--quiet", "--variant=minbase", "--include=ca-certificates,python3"]
+    command(["mmdebstrap", *options, bench.lock.codename, str(tree), str(bench.scratch / "sources.list")])
+    packages = [n for c in CAPABILITIES for n in bench.lock.capabilities[c].runtime]
+    with docker(bench.scratch) as environment:
+        if environment is None:
+            return
+        program = environment["DOCKER"]
+        command([program, "import", str(tree), "px-bench-base"], env=environment)
+
+        def build(names: Sequence[str]) -> Callable[[Path], None]:
+            def run(home: Path) -> None:
+                (home / "Dockerfile").write_text(DOCKERFILE.format(packages=" ".join(sorted(set(names)))))
+                command([program, "build", "--no-cache", "--network=host", "-q", str(home)], env=environment)
+
+            return run
+
+        bench.measure("docker build with apt: three capabilities", build(packages), bench.nothing)
+        extra = [n for n in bench.lock.base if n not in ("base-files", "base-passwd")]
+        bench.measure("docker build with apt: the base's packages", build(extra), bench.nothing)
+
+
+def ratios(rows: dict[str, float]) -> None:
+    print("\nRatios (the second column's time, divided by px's):")
+
+    def ratio(label: str, ours: str, theirs: str | float) -> None:
+        other = theirs if isinstance(theirs, float) else rows.get(theirs)
+        if ours in rows and other is not None:
+            print(f"  {label:<68} {other / rows[ours]:6.1f} x")
+
+    cached, mirror = "px: base from cached .debs", "px: base from the mirror"
+    print(
+        f"  {'base from cached .debs, against the floor of ' + str(FLOOR) + ' s (aim: below 2)':<68} {rows[cached] / FLOOR:6.2f} x"
+    )
+    ratio(
+        "mmdebstrap against px, the same packages from the mirror",
+        mirror,
+        "mmdebstrap: the same packages, from the mirror",
+    )
+    ratio("docker build + apt against px, the base's packages", mirror, "docker build with apt: the base's packages")
+    three = "docker build with apt: three capabilities"
+    ratio(
+        "docker build + apt against px, three capabilities from the mirror",
+        "px: three capabilities, from the mirror",
+        three,
+    )
+    ratio("docker build + apt against px, three capabilities, .debs cached", "px: three capabilities, cached", three)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--repeat", type=int, default=3, help="how often each row is measured; the median counts")
+    args = parser.parse_args()
+    scratch = Path(tempfile.mkdtemp(prefix="px-bench-bases-"))
+    try:
+        bench = Bench(scratch, args.repeat)
+        measure_px(bench)
+        if measure_mmdebstrap(bench):
+            measure_docker(bench)
+        else:
+            print("SKIPPED docker build: its base image is made by mmdebstrap")
+        ratios(bench.rows)
+    finally:
+        remove_tree(scratch)
+
+
+if __name__ == "__main__":
+    main()
