@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,10 @@ def find_uv() -> str:
 
 
 def environment() -> dict[str, str]:
-    return {k: v for k, v in os.environ.items() if k not in _NOT_OURS}
+    """The environment as uv shall see it; the Python that runs px is there when PATH has none that fits."""
+    own = os.path.dirname(os.path.realpath(sys.executable))
+    path = os.pathsep.join(filter(None, [os.environ.get("PATH", os.defpath), own]))
+    return {k: v for k, v in os.environ.items() if k not in _NOT_OURS} | {"PATH": path}
 
 
 def uv(*args: str | Path, cwd: Path | None = None, offline: bool = False, show: bool = False) -> process.Finished:
