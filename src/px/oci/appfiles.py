@@ -40,12 +40,29 @@ class _Here:
     below_ignored: bool = False
 
 
-def dirty(root: Path, *, exclude: Sequence[str] = ()) -> list[Change] | None:
+def dirty(root: Path, *, exclude: Sequence[str] = (), outputs: Sequence[Path] = ()) -> list[Change] | None:
     """What is not committed among what would be packed; None where there is no git repository to compare with."""
     if governing_repository(root) is None:
         return None
-    rules = _own_rules(root, exclude)
-    return [change for change in changes(root) if not _left_out(change.path.rstrip("/"), rules)]
+    rules, own = _own_rules(root, exclude), _inside(root, outputs)
+    return [
+        change
+        for change in changes(root)
+        if not _left_out(change.path.rstrip("/"), rules)
+        and not (change.what == "untracked" and _is_in(change.path, own))
+    ]
+
+
+def _inside(root: Path, outputs: Sequence[Path]) -> frozenset[str]:
+    """What px itself writes or reads in the tree: images and the like, which are not the app's."""
+    top = os.path.realpath(root)
+    found = (os.path.relpath(os.path.realpath(path), top) for path in outputs)
+    return frozenset(path for path in found if path != "." and path.split("/")[0] != "..")
+
+
+def _is_in(path: str, own: frozenset[str]) -> bool:
+    parts = path.split("/")
+    return any("/".join(parts[: n + 1]) in own for n in range(len(parts)))
 
 
 def _left_out(path: str, rules: OwnRules) -> bool:
@@ -64,15 +81,20 @@ def _own_rules(root: Path, exclude: Sequence[str]) -> OwnRules:
     return OwnRules.of(lines)
 
 
-def chosen(root: Path, *, exclude: Sequence[str] = ()) -> Iterator[str]:
-    """The paths of every file and link that is packed, in no particular order."""
-    rules = _own_rules(root, exclude)
+def chosen(root: Path, *, exclude: Sequence[str] = (), outputs: Sequence[Path] = ()) -> Iterator[str]:
+    """The paths of every file and link that is packed, in no particular order.
+
+    ``outputs`` are files and directories that px itself writes: left out unless they are tracked.
+    """
+    rules, own = _own_rules(root, exclude), _inside(root, outputs)
     pending = [_start(root)]
     while pending:
         here = pending.pop()
         for name, is_directory in _listed(root, here.path):
             path = f"{here.path}/{name}" if here.path else name
             if never(name, directory=is_directory) or rules.verdict(path, directory=is_directory):
+                continue
+            if path in own and path not in here.ways and path[len(here.base) :] not in here.tracked.files:
                 continue
             if is_directory:
                 below = _enter(root, here, path, rules)

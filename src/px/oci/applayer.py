@@ -57,9 +57,9 @@ def app_layer(
     return blobs.layer(identity, lambda: [part], compression=compression)
 
 
-def scan(root: Path, *, exclude: Sequence[str] = ()) -> AppTree:
+def scan(root: Path, *, exclude: Sequence[str] = (), outputs: Sequence[Path] = ()) -> AppTree:
     """Choose and hash the files of the app layer; ``exclude`` are the manifest's own patterns."""
-    files = sorted(chosen(root, exclude=exclude))
+    files = sorted(chosen(root, exclude=exclude, outputs=outputs))
     entries: dict[str, Entry] = {}
     for path in files:
         parent = path.rpartition("/")[0]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from px.errors import PxError
 from px.http import FetchError
-from px.oci.documents import Descriptor, Json, Platform, digest_of
+from px.oci.compress import GZIP, ZSTD
+from px.oci.documents import DOCKER, FORMATS, OCI, Descriptor, Json, Platform, digest_of
 from px.oci.registry import RegistryError
 from px.oci.sources import ArchiveSource, Source, manifests, platform_of, read_document
 
@@ -49,6 +50,8 @@ class ReadImage:
     config: Json
     layers: tuple[ReadLayer, ...]
     annotations: dict[str, str]
+    format: str = OCI
+    compression: str = GZIP
 
     @property
     def platform(self) -> Platform:
@@ -108,7 +111,9 @@ def _image(source: Source, at: Descriptor) -> ReadImage:
         ReadLayer(diff_id, layer.digest, layer.size, said, _opener(source, layer))
         for diff_id, layer, said in zip(diff_ids, described, history, strict=False)
     )
-    return ReadImage(source.name, at.digest, config, layers, manifest.get("annotations") or {})
+    family = DOCKER if manifest.get("mediaType") == FORMATS[DOCKER].manifest else OCI
+    compression = ZSTD if any(layer.media_type.endswith("+zstd") for layer in described) else GZIP
+    return ReadImage(source.name, at.digest, config, layers, manifest.get("annotations") or {}, family, compression)
 
 
 def _opener(source: Source, at: Descriptor) -> Callable[[], BinaryIO]:

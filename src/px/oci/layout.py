@@ -6,6 +6,8 @@ at the very same blobs, so engines that know only Docker's older archives load i
 
 from __future__ import annotations
 
+import shutil
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -56,14 +58,14 @@ def write_layout(blobs: Blobs, what: Release, directory: Path) -> None:
 
     The blobs come first and ``index.json`` last, by a rename, so a reader always finds a whole image.
     """
-    with building(blobs.home, directory):
-        _check_replaceable(directory)
+    with building(blobs.home, directory), _nothing_half_made(directory):
         folder = directory / "blobs" / "sha256"
         folder.mkdir(parents=True, exist_ok=True)
+        # First, so that a try that was killed is known as ours by the next one.
+        write_atomically(directory / "oci-layout", _MARKER)
         wanted = what.blob_digests()
         for digest in wanted:
             _copy_blob(blobs.path(digest), folder / digest.removeprefix("sha256:"))
-        write_atomically(directory / "oci-layout", _MARKER)
         write_atomically(directory / "index.json", encode(index_document(what)))
         keep = {digest.removeprefix("sha256:") for digest in wanted}
         for stale in [p for p in folder.iterdir() if p.name not in keep]:
@@ -121,7 +123,28 @@ def _blob_name(digest: str) -> str:
     return "blobs/sha256/" + digest.removeprefix("sha256:")
 
 
-def _check_replaceable(directory: Path) -> None:
+@contextmanager
+def _nothing_half_made(directory: Path) -> Iterator[None]:
+    """A layout that was there stays as it was until the new one is whole; a new one is removed if it fails."""
+    check_replaceable(directory)
+    existed, fresh = directory.exists(), not (directory / "oci-layout").exists()
+    try:
+        yield
+    except BaseException:
+        if fresh:
+            for name in ("index.json", "oci-layout"):
+                (directory / name).unlink(missing_ok=True)
+            shutil.rmtree(directory / "blobs", ignore_errors=True)
+        if not existed:
+            with suppress(OSError):
+                directory.rmdir()
+        raise
+
+
+def check_replaceable(directory: Path) -> None:
+    """Refuse a directory that holds something else than a layout."""
+    if directory.exists() and not directory.is_dir():
+        raise PxError("PX903", problem=f"{directory} is a file", fix=["Without the / at the end: --out FILE.tar"])
     if directory.exists() and any(directory.iterdir()) and not (directory / "oci-layout").is_file():
         raise PxError(
             "PX903",

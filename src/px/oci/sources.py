@@ -116,10 +116,20 @@ def source_of(text: str, *, insecure: bool = False) -> Source:
             return ArchiveSource(path)
     except (OSError, tarfile.TarError) as e:
         raise PxError("PX923", source=text, problem=str(e)) from e
+    if _looks_like_a_path(text):
+        raise PxError("PX923", source=text, problem="there is no such file or directory")
     reference = parse(text)
     if reference.is_local:
         raise PxError("PX923", source=text, problem=f"{reference.host} is no registry, and there is no such file")
     return RegistrySource(Registry(reference, insecure=insecure))
+
+
+def _looks_like_a_path(text: str) -> bool:
+    """Whether a file was meant: images have a host in front, and mostly a tag behind."""
+    if text.startswith(("/", ".", "~")) or text.endswith((".tar", "/")):
+        return True
+    host, slash, _ = text.partition("/")
+    return ":" not in text and "@" not in text and not (slash and ("." in host or host == "localhost"))
 
 
 def read_document(source: Source, at: Descriptor) -> Json:

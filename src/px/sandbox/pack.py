@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from px.errors import PxError
@@ -51,6 +52,8 @@ class PackOptions:
     labels: dict[str, str] = field(default_factory=dict)
     format: str = OCI
     compression: str = GZIP
+    outputs: tuple[Path, ...] = ()
+    """Files that the command itself writes or reads: not part of the app, wherever they lie."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ def pack(
     made = image.ensure_image(store, derived.definition, derived.base, layers, derived.profile, derived.manifest)
     own = ensure_project_layer(store, project, derived.profile.editables, derived.profile.runtime)
     blobs = Blobs(store.home)
-    app = scan(project.root, exclude=sorted(derived.manifest.exclude))
+    app = scan(project.root, exclude=sorted(derived.manifest.exclude), outputs=options.outputs)
     uses = [
         *layer_uses(store, made.layers, made.base, compression=options.compression),
         _app_layer(store, blobs, app, own, options),
@@ -90,7 +93,8 @@ def pack(
     commit = commit_here(project.root)
     spec = _spec(project, selection, options, derived, made, commit, app)
     built = build_image(blobs, spec, uses, format=options.format)
-    encode(store, made.sbx_id)  # the sandbox's own digest; its layers are packed already
+    if options.compression == GZIP:
+        encode(store, made.sbx_id)  # the sandbox's own digest; its layers are packed already
     return Packed(built, derived, _bill(store, project, derived, layers, built, spec), app, commit)
 
 
@@ -154,11 +158,31 @@ def _annotations(project: Project, derived: Derived, commit: Commit | None, crea
         "title": project.name,
         "version": project.here.version or "",
         "revision": commit.revision if commit else "",
-        "source": commit.remote if commit else "",
+        "source": _source(project, commit),
         "base.name": f"px/base:{derived.base.name}-{derived.base.lock.variant}",
         "created": timestamp(created),
     }
     return {prefix + name: value for name, value in found.items() if value}
+
+
+def _source(project: Project, commit: Commit | None) -> str:
+    """Where the code is: as the manifest says, which is the same in every clone, else where this one came from."""
+    urls = project.here.project.get("urls", {})
+    named = {re.sub(r"[^a-z]", "", label.lower()): str(url) for label, url in urls.items()}
+    written = next((named[label] for label in ("source", "sourcecode", "repository", "github") if label in named), "")
+    return written or (public_address(commit.remote) if commit else "")
+
+
+def public_address(remote: str) -> str:
+    """A remote as everybody may reach it: ssh and https are one place; a directory of this machine is none."""
+    ssh = re.fullmatch(r"(?:ssh://)?(?:[^@/]+@)?([^:/@]+)(?::(?!\d)|(?::\d+)?/)(.+)", remote)
+    if "://" not in remote and ":" not in remote.partition("/")[0]:
+        return ""
+    if remote.startswith(("http://", "https://")):
+        return remote.removesuffix("/").removesuffix(".git")
+    if ssh is not None and (remote.startswith("ssh://") or "://" not in remote):
+        return f"https://{ssh[1]}/{ssh[2].strip('/').removesuffix('.git')}"
+    return ""
 
 
 def _bill(
@@ -203,8 +227,3 @@ def architecture_of(platform: Platform) -> str:
         known = ", ".join(f"linux/{name}" for name in MACHINES)
         raise PxError("PX900", base="debian-12", problem=f"px has no base for {platform}; it has {known}")
     return platform.architecture
-
-
-def without_dev(selection: Selection) -> Selection:
-    """An image carries what production needs: no default groups unless they are asked for by name."""
-    return replace(selection, default_groups=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 from dataclasses import dataclass
@@ -80,13 +81,16 @@ def main(args: argparse.Namespace, context: Context) -> int:
     from px.cli.workflow import exclusive
     from px.oci.blobs import Blobs
 
+    check_names(args)
     project = discover(context.directory)
     situation = inspect(context.home, project, offline=context.offline)
     rules.permit("pack image", situation.flags(Target.SANDBOX), frozen_by=context.frozen_by, target=Target.SANDBOX)
-    check_clean(project, allow_dirty=args.allow_dirty)
+    check_clean(project, allow_dirty=args.allow_dirty, outputs=outputs(args))
     started = time.monotonic()
     with exclusive(context, project.root):
         result = make(args, context, situation)
+        if not args.allow_dirty:  # a file that was saved meanwhile may be in the image
+            check_clean(project, allow_dirty=False, outputs=outputs(args), warn=False)
         blobs = Blobs(context.home)
         pushed = deliver(args, context, blobs, result)
     if not context.json:
@@ -95,13 +99,33 @@ def main(args: argparse.Namespace, context: Context) -> int:
     return 0
 
 
-def check_clean(project: Project, *, allow_dirty: bool) -> None:
+def check_names(args: argparse.Namespace) -> None:
+    """Names that cannot be pushed to, or a place that cannot be written to, are said before anything is built."""
+    from px.oci.layout import check_replaceable
+    from px.oci.reference import parse
+
+    names = [parse(text) for text in args.tag]
+    if args.push and (not names or any(name.is_local for name in names)):
+        shown = next((str(name) for name in names if name.is_local), "px.local/…")
+        raise PxError("PX922", reference=shown, problem="px.local is this machine's own name for it, not a registry")
+    if args.out and (args.out.endswith("/") or Path(args.out).is_dir()):
+        check_replaceable(Path(args.out))
+
+
+def outputs(args: argparse.Namespace) -> tuple[Path, ...]:
+    """What this command writes: it may lie in the working tree, and is not part of the app."""
+    return tuple(Path(path) for path in (args.out, args.sbom) if path)
+
+
+def check_clean(project: Project, *, allow_dirty: bool, outputs: Sequence[Path] = (), warn: bool = True) -> None:
     """An image is made from a commit: PX920 unless the user says otherwise, and then a warning."""
     from px.oci.appfiles import dirty
     from px.sandbox.manifest import governing_manifest
 
     manifest, _ = governing_manifest(project.manifest.path)
-    changes = dirty(project.root, exclude=sorted(manifest.exclude))
+    changes = dirty(project.root, exclude=sorted(manifest.exclude), outputs=outputs)
+    if changes is None and not warn:
+        return
     if changes is None:
         console.warn("this is not a git repository: the image cannot say which commit it was made from")
         return
@@ -131,10 +155,12 @@ def make(args: argparse.Namespace, context: Context, situation: Situation) -> Re
         labels=labels(args.label),
         format=args.format,
         compression=args.compression,
+        outputs=outputs(args),
     )
+    chosen = selection(args, situation.selection(Target.SANDBOX).python)
     packed = tuple(
         pack(
-            context.store, situation, selection(args), options,
+            context.store, situation, chosen, options,
             architecture=architecture_of(platform), offline=context.offline,
         )
         for platform in dict.fromkeys(platforms)
@@ -145,13 +171,16 @@ def make(args: argparse.Namespace, context: Context, situation: Situation) -> Re
     return Result(release(Blobs(context.home), tuple(p.image for p in packed), tuple(names)), packed, tuple(names))
 
 
-def selection(args: argparse.Namespace) -> Selection:
+def selection(args: argparse.Namespace, python: str | None) -> Selection:
+    """Production's part of the lock, with the Python version that the sandbox was synced with."""
     return Selection(
         groups=tuple(sorted(set(args.group))),
         extras=tuple(sorted(set(args.extra))),
         all_groups=args.all_groups,
         all_extras=args.all_extras,
         default_groups=False,
+        # A path is one machine's; in the image it stands for no version.
+        python=python if python and re.fullmatch(r"[0-9.]+", python) else None,
     )
 
 
@@ -181,14 +210,24 @@ def deliver(args: argparse.Namespace, context: Context, blobs: Blobs, result: Re
 
     remember(context.home, result.release)
     if args.sbom:
-        from px.store.files import write_atomically
-
-        write_atomically(Path(args.sbom), result.packed[0].bill)
+        write_bills(context, result, Path(args.sbom))
     if args.out:
         write_out(blobs, result.release, args.out)
     if args.load:
         load(result.release, blobs)
     return push(args, blobs, result) if args.push else ()
+
+
+def write_bills(context: Context, result: Result, path: Path) -> None:
+    """The bill of materials; one for each platform, with its architecture in the name, if there are several."""
+    from px.oci.failures import building
+    from px.store.files import write_atomically
+
+    for packed in result.packed:
+        architecture = packed.image.spec.platform.architecture
+        name = path if len(result.packed) == 1 else path.with_name(f"{path.stem}.{architecture}{path.suffix}")
+        with building(context.home, name.parent):
+            write_atomically(name, packed.bill)
 
 
 def write_out(blobs: Blobs, release: Release, out: str) -> None:

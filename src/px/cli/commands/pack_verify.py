@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from px import console
@@ -40,14 +41,15 @@ def main(args: argparse.Namespace, context: Context) -> int:
     lines: list[str] = []
     with exclusive(context, project.root):
         for image in images:
-            lines += verify(context, situation, image)
+            # The archive may lie in the working tree: it is not part of what it was made from.
+            lines += verify(context, situation, image, (Path(args.image),))
     if not context.json:
         print("\n".join(lines) or f"{args.image}: the same, layer by layer")
     context.emit(f"{args.image}: {'differs' if lines else 'the same'}", {"same": not lines, "differences": lines})
     return 1 if lines else 0
 
 
-def verify(context: Context, situation: Situation, image: ReadImage) -> list[str]:
+def verify(context: Context, situation: Situation, image: ReadImage, outputs: tuple[Path, ...] = ()) -> list[str]:
     """The differences between an image and what this project gives now, in lines."""
     from px.oci.blobs import Blobs
     from px.oci.image import compare, read_images
@@ -62,7 +64,7 @@ def verify(context: Context, situation: Situation, image: ReadImage) -> list[str
         console.warn(
             f"the image was made from commit {said[:12]}, this is {commit.revision[:12]}: git checkout {said[:12]}"
         )
-    options = _options(image)
+    options = _options(image, outputs)
     packed = pack(
         context.store, situation, chosen, options, architecture=architecture_of(image.platform), offline=context.offline
     )
@@ -75,9 +77,8 @@ def verify(context: Context, situation: Situation, image: ReadImage) -> list[str
         return [line for difference in compare(image, again) for line in str(difference).splitlines()]
 
 
-def _options(image: ReadImage) -> PackOptions:
+def _options(image: ReadImage, outputs: tuple[Path, ...]) -> PackOptions:
     """The flags that the image was packed with, read back from its config."""
-    from px.oci.compress import GZIP
     from px.sandbox.pack import LABEL, PackOptions
 
     config = image.config.get("config", {})
@@ -86,5 +87,7 @@ def _options(image: ReadImage) -> PackOptions:
         cmd=tuple(config.get("Cmd", ())),
         ports=tuple(sorted(config.get("ExposedPorts", {}))),
         labels={k: v for k, v in image.labels.items() if not k.startswith(LABEL)},
-        compression=GZIP,
+        format=image.format,
+        compression=image.compression,
+        outputs=outputs,
     )
