@@ -21,13 +21,14 @@ from px.errors import PxError
 from px.project import uv
 from px.sandbox import bases, patterns
 from px.sandbox.inference import build_capabilities
+from px.sandbox.runtimelayer import ensure_runtime_layers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from px.env.artifacts import Artifact
-    from px.env.runtime import Runtime
     from px.sandbox.bases import Base
+    from px.sandbox.runtimelayer import SandboxPython
     from px.store.canonical import Value
     from px.store.objects import Store
 
@@ -46,7 +47,7 @@ class SandboxBuilder:
 
     store: Store
     base: Base
-    runtime: Runtime
+    python: SandboxPython
     root: Path
     """The project, whose uv settings say where build requirements come from."""
     capabilities: frozenset[str]
@@ -59,7 +60,7 @@ class SandboxBuilder:
         for capability in self._needed(artifact):
             names.update(n for part in bases.closure(lock, capability) for n in part)
         tools: list[Value] = [p.sha256 for p in lock.pinned(names - set(lock.base))]
-        return ["sandbox", RECIPE, self.base.oid, self.runtime.payload(), tools, str(self._as_of(artifact))]
+        return ["sandbox", RECIPE, self.base.oid, self.python.identity, tools, str(self._as_of(artifact))]
 
     def _needed(self, artifact: Artifact) -> list[str]:
         known = self.base.lock.capabilities
@@ -78,7 +79,8 @@ class SandboxBuilder:
         console.info(f"Building {artifact.label} in the sandbox{said} …")
         layers = bases.ensure_builder_layers(self.store, self.base, capabilities, offline=self.offline)
         bytecode = bases.ensure_bytecode_layer(self.store, self.base, offline=self.offline)
-        trees = (self.base.tree, bytecode.tree, *(layer.tree for layer in layers))
+        own = ensure_runtime_layers(self.store, self.base, self.python, self.root, offline=self.offline)
+        trees = (self.base.tree, bytecode.tree, *(layer.tree for layer in (*layers, *own)))
         work = _Work(self, artifact, out.parent / "work", trees)
         wheel = work.run(source)
         shutil.copy(wheel, out / wheel.name)
@@ -117,7 +119,7 @@ class _Work:
         log: list[bytes] = []
         spec = RunSpec(
             layers=self.layers,
-            argv=("/usr/bin/python3", "/build/hook.py", *action),
+            argv=(f"{self.builder.python.directory}/python3", "/build/hook.py", *action),
             env=self.environment(),
             cwd="/build",
             mounts=(Mount(self.directory, "/build"),),
@@ -140,8 +142,10 @@ class _Work:
     def environment(self) -> dict[str, str]:
         uploaded = self.artifact.uploaded
         epoch = int(datetime.fromisoformat(uploaded).timestamp()) if uploaded else 315532800
+        # Build tools ask PATH for the interpreter, and the base's own would be another one.
+        own = f"{self.builder.python.directory}:" if self.builder.python.layer else ""
         return {
-            "PATH": "/build/requires/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            "PATH": f"/build/requires/bin:{own}/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
             "PYTHONPATH": "/build/requires",
             "PYTHONHASHSEED": "0",
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -158,7 +162,7 @@ class _Work:
         """Put build requirements beside the source: wheels only, so that nothing runs outside the sandbox."""
         if not requirements:
             return
-        runtime = self.builder.runtime
+        runtime = self.builder.python.runtime
         glibc = runtime.libc.partition("-")[2].replace(".", "_")
         flags = ["--only-binary", ":all:", "--target", str(self.directory / "requires")]
         flags += ["--python-version", runtime.version, "--python-platform", f"{runtime.machine}-manylinux_{glibc}"]

@@ -1,6 +1,6 @@
 """The env as layers of an image: packages hard-linked out of the store, compiled by the image's own python.
 
-Everything lies under ``/opt/px/env``, a virtual environment of the base's interpreter.  A package of more
+Everything lies under ``/opt/px/env``, a virtual environment of the sandbox's interpreter.  A package of more
 than 30 MB gets a layer of its own, so that images which share it share the bytes.
 """
 
@@ -10,18 +10,21 @@ from typing import TYPE_CHECKING, cast
 
 from px import console
 from px.env.layout import entry_point_script, lay_out, pyvenv_cfg, script_content
-from px.sandbox.bases import Layer, interpreter_of
+from px.sandbox.bases import Layer
+from px.sandbox.runtimelayer import interpreter_for
 from px.store.canonical import oid_of
 from px.store.tree import native
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
+    from px.debian.bytecode import Interpreter
     from px.env.layout import Layout, Placed
     from px.env.packages import Package
     from px.env.profile import Profile
-    from px.env.runtime import Runtime
     from px.sandbox.bases import Base
+    from px.sandbox.runtimelayer import SandboxPython
     from px.store.objects import Draft, Payload, Store
     from px.store.tree import Entry, TreeWriter
 
@@ -31,15 +34,19 @@ HEAVY = 30_000_000
 RECIPE = 1
 
 
-def ensure_env_layers(store: Store, base: Base, profile: Profile, *, offline: bool) -> tuple[Layer, ...]:
+def ensure_env_layers(
+    store: Store, base: Base, profile: Profile, python: SandboxPython, root: Path, *, offline: bool
+) -> tuple[Layer, ...]:
     """The layers of a profile's env, heavy packages first; made from what the store has."""
     packages = {p.name: p for p in profile.packages}
-    compiled = ensure_bytecode(store, base, profile.runtime, profile.packages, offline=offline)
+    compiled = ensure_bytecode(store, base, python, root, profile.packages, offline=offline)
     layout = lay_out(store, profile.packages, profile.runtime.site_packages)
     heavy = _heavy(layout)
-    layers = [_ensure(store, profile, [packages[name]], layout, compiled, f"package {name}") for name in sorted(heavy)]
+    layers = [
+        _ensure(store, profile, python, [packages[name]], layout, compiled, f"package {name}") for name in sorted(heavy)
+    ]
     rest = [p for p in profile.packages if p.name not in heavy]
-    return (*layers, _ensure(store, profile, rest, layout, compiled, "env"))
+    return (*layers, _ensure(store, profile, python, rest, layout, compiled, "env"))
 
 
 def _heavy(layout: Layout) -> set[str]:
@@ -53,6 +60,7 @@ def _heavy(layout: Layout) -> set[str]:
 def _ensure(
     store: Store,
     profile: Profile,
+    python: SandboxPython,
     packages: Sequence[Package],
     layout: Layout,
     compiled: dict[str, str],
@@ -69,7 +77,7 @@ def _ensure(
         for package in packages:
             _add_bytecode(store, tree, compiled[package.oid], {f.path for f in files})
         if what == "env":
-            _interpreter(tree, profile.runtime)
+            _interpreter(tree, python)
             for script in sorted(layout.scripts.values(), key=lambda s: s.name):
                 path = f"{PREFIX}/bin/{script.name}"
                 if path not in tree:
@@ -84,7 +92,7 @@ def _ensure(
             "packages": [[p.name, p.oid, compiled[p.oid]] for p in packages],
             # Which of two packages owns a path, and which scripts there are, depends on all of them.
             "all": [[p.name, p.oid] for p in profile.packages],
-            "runtime": profile.runtime.payload(),
+            "runtime": python.identity,
         }
         if what == "env"
         else {"recipe": RECIPE, "what": what, "files": _owned(files), "bytecode": [compiled[p.oid] for p in packages]},
@@ -122,34 +130,36 @@ def _source_of(path: str) -> str:
     return f"{directory}/{name.split('.')[0]}.py"
 
 
-def _interpreter(tree: TreeWriter, runtime: Runtime) -> None:
-    major, minor = runtime.minor
-    program = f"/usr/bin/python{major}.{minor}"
-    tree.symlink(f"{PREFIX}/bin/python", program)
+def _interpreter(tree: TreeWriter, python: SandboxPython) -> None:
+    runtime = python.runtime
+    tree.symlink(f"{PREFIX}/bin/python", python.program)
     for name in ("python3", runtime.python):
         tree.symlink(f"{PREFIX}/bin/{name}", "python")
     tree.symlink(f"{PREFIX}/lib64", "lib")
     tree.directory(f"{PREFIX}/{runtime.site_packages}")
-    tree.file(f"{PREFIX}/pyvenv.cfg", pyvenv_cfg("/usr/bin", runtime.version).encode())
+    tree.file(f"{PREFIX}/pyvenv.cfg", pyvenv_cfg(python.directory, runtime.version).encode())
 
 
 def ensure_bytecode(
-    store: Store, base: Base, runtime: Runtime, packages: Iterable[Package], *, offline: bool
+    store: Store, base: Base, python: SandboxPython, root: Path, packages: Iterable[Package], *, offline: bool
 ) -> dict[str, str]:
     """pkg-build oid -> oid of its compiled modules; all that are missing are compiled in one go."""
     packages = list(packages)
+    version = python.runtime.version if python.layer is None else python.layer.oid
     keys = {
-        p.oid: oid_of("pkg-bytecode-inputs", {"recipe": RECIPE, "package": p.oid, "python": runtime.version})
-        for p in packages
+        p.oid: oid_of("pkg-bytecode-inputs", {"recipe": RECIPE, "package": p.oid, "python": version}) for p in packages
     }
     found = {oid: store.lookup("layer", key) for oid, key in keys.items()}
     absent = [p for p in packages if found[p.oid] is None]
-    made = _compile(store, base, runtime, absent, keys, offline=offline) if absent else {}
+    made: dict[str, str | None] = {}
+    if absent:
+        interpreter = interpreter_for(store, base, python, root, offline=offline)
+        made = _compile(store, interpreter, python.runtime.site_packages, absent, keys)
     return {oid: layer for oid, layer in (found | made).items() if layer is not None}
 
 
 def _compile(
-    store: Store, base: Base, runtime: Runtime, packages: Sequence[Package], keys: dict[str, str], *, offline: bool
+    store: Store, interpreter: Interpreter, site: str, packages: Sequence[Package], keys: dict[str, str]
 ) -> dict[str, str | None]:
     from px.debian.bytecode import compile_sources
 
@@ -160,12 +170,11 @@ def _compile(
         for entry in cast("list[Entry]", store.payload("pkg-build", package.oid)["tree"]):
             path = str(entry[1])
             if entry[0] == "f" and path.startswith("lib/") and path.endswith(".py"):
-                inside = f"{PREFIX}/{runtime.site_packages}/{path.removeprefix('lib/')}"
+                inside = f"{PREFIX}/{site}/{path.removeprefix('lib/')}"
                 # Two packages may bring the same path; each is compiled from its own file.
                 if inside not in owner:
                     owner[inside] = package.oid
                     sources.append((inside, tree / path))
-    interpreter = interpreter_of(store, base, offline=offline)
     compiled: dict[str, list[tuple[str, bytes]]] = {p.oid: [] for p in packages}
     console.detail(f"compiling {len(sources)} modules of {len(packages)} packages")
     with store.draft() as scratch:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from px.home import Home
     from px.sandbox.elfindex import Record
 
-_PROGRAMS = ("bin", "sbin", "usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin")
+_PROGRAMS = ("bin", "sbin", "usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin", "opt/px/python/bin")
 _SPELLED_OUT = 3  # capabilities in an error that get a line each
 _LIBRARY, _VERSION, _INTERPRETER = "library", "version", "interpreter"
 

@@ -1,78 +1,145 @@
-"""The Python that runs in the sandbox: the base's own where the project accepts it."""
+"""The Python that runs in the sandbox: the base's own where the project accepts it, else one that a layer brings."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from px import console
 from px.env.runtime import Runtime
 from px.errors import PxError
+from px.sandbox.pythonpins import MACHINES
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from packaging.specifiers import SpecifierSet
+
     from px.project.discovery import Project
     from px.project.selection import Selection
     from px.sandbox.bases import Base
+    from px.sandbox.runtimelayer import SandboxPython
+    from px.store.objects import Store
 
-MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+__all__ = ["MACHINES", "base_runtime", "sandbox_python"]
+
 _BASE_PYTHONS = {"debian-12": "3.11", "debian-13": "3.13"}
+# What uv understands as a version: 3, 3.12, 3.12.4, cpython@3.12, python3.12, cpython-3.12.4-linux-x86_64-gnu.
+_REQUEST = re.compile(r"(?:c?python)?[@-]?(?P<version>\d+(?:\.\d+){0,2})(?:-\w.*)?")
+_ANY = ("", "any", "default", "python", "cpython")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """One statement about the Python version, as a specifier."""
+
+    specifier: SpecifierSet
+    where: str
+    exact: str | None = None
+    """The full version, if it names one; a base that has its minor version will do all the same."""
+
+    def accepts(self, version: str) -> bool:
+        return self.specifier.contains(version, prereleases=True)
 
 
 def base_runtime(base: Base) -> Runtime:
     """The base's CPython as a runtime: its tags follow from the base's C library, not from this machine's."""
-    libc = next(p.version for p in base.packages if p.name == "libc6").split("-")[0]
     return Runtime(
         version=base.python.full,
         abi=f"cp{base.python.major}{base.python.minor}",
         system="Linux",
         machine=MACHINES[base.architecture],
-        libc=f"glibc-{libc}",
+        libc=_libc(base),
     )
 
 
-def sandbox_runtime(project: Project, selection: Selection, base: Base) -> Runtime:
-    """The runtime for this project on this base; a Python that the base does not have is PX900."""
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
-    runtime = base_runtime(base)
-    for wanted, where in _wishes(project, selection):
-        try:
-            accepted = SpecifierSet(wanted).contains(runtime.version, prereleases=True)
-        except InvalidSpecifier as e:
-            raise PxError("PX003", path=project.manifest.path, problem=f"{where} = {wanted!r}: {e}") from e
-        if not accepted:
-            raise _incompatible(base, runtime, wanted, where)
-    return runtime
+def _libc(base: Base) -> str:
+    return "glibc-" + next(p.version for p in base.packages if p.name == "libc6").split("-")[0]
 
 
-def _wishes(project: Project, selection: Selection) -> list[tuple[str, str]]:
+def sandbox_python(store: Store, project: Project, selection: Selection, base: Base, *, offline: bool) -> SandboxPython:
+    """The interpreter for this project on this base; one that cannot be had is PX900."""
+    from px.sandbox.runtimelayer import SandboxPython
+
+    wishes = _wishes(project, selection, base)
+    own = base_runtime(base)
+    refusals = [wish for wish in wishes if not wish.accepts(own.version)]
+    if not refusals:
+        return SandboxPython(own)
+    console.detail(f"runtime: {base.name} has Python {own.version}; {refusals[0].where} asks for another")
+    return _layered(store, project.root, base, wishes, refusals[0], offline=offline)
+
+
+def _layered(
+    store: Store, root: Path, base: Base, wishes: list[Wish], refusal: Wish, *, offline: bool
+) -> SandboxPython:
+    from px.sandbox import pythons
+    from px.sandbox.runtimelayer import ensure_python
+
+    exact = next((wish.exact for wish in wishes if wish.exact), None)
+    version = None
+    try:
+        choice = pythons.choose(root, base.architecture, lambda v: all(w.accepts(v) for w in wishes), exact)
+        version = choice.version
+        found = ensure_python(store, choice, _libc(base), root, offline=offline)
+    except pythons.UnavailableError as e:
+        raise _incompatible(base, wishes, refusal, version, str(e)) from e
+    console.detail(f"runtime: CPython {choice.version} from a layer of its own")
+    return found
+
+
+def _wishes(project: Project, selection: Selection, base: Base) -> list[Wish]:
     """Every statement about the Python version: requires-python of all members, then the pin or flag."""
-    found = [(m.requires_python, f"requires-python of {m.name}") for m in project.manifests]
-    wishes = [(text, where) for text, where in found if text]
+    stated = [(m.requires_python, f"requires-python of {m.name}") for m in project.manifests]
+    wishes = [Wish(_specifiers(text, where, project), where) for text, where in stated if text]
     pin = project.root / ".python-version"
     if selection.python:
-        wishes.append((_specifier(selection.python), "--python"))
+        wishes += _requested(selection.python, "--python", project, base)
     elif pin.is_file():
         lines = [line.strip() for line in pin.read_text().splitlines() if line.strip() and not line.startswith("#")]
-        wishes += [(_specifier(lines[0]), ".python-version")] if lines else []
+        wishes += _requested(lines[0], ".python-version", project, base) if lines else []
     return wishes
 
 
-def _specifier(version: str) -> str:
-    """``3.12`` means any 3.12; a full version asks for the minor, for the patch level is the base's to fix."""
-    numbers = version.removeprefix("cpython").lstrip("@-").split("-")[0].split(".")
-    if not all(part.isdecimal() for part in numbers):
-        return version if version[:1] in "<>=!~" else ""
-    return f"=={'.'.join(numbers[:2])}.*" if len(numbers) > 1 else f"=={numbers[0]}.*"
+def _specifiers(text: str, where: str, project: Project) -> SpecifierSet:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        return SpecifierSet(text)
+    except InvalidSpecifier as e:
+        raise PxError("PX003", path=project.manifest.path, problem=f"{where} = {text!r}: {e}") from e
 
 
-def _incompatible(base: Base, runtime: Runtime, wanted: str, where: str) -> PxError:
-    from packaging.specifiers import SpecifierSet
+def _requested(text: str, where: str, project: Project, base: Base) -> list[Wish]:
+    """``3.12`` means any 3.12; a full version asks a base for the minor only, for the patch level is the base's."""
+    if text[:1] in "<>=!~":
+        return [Wish(_specifiers(text, where, project), where)]
+    if text in _ANY or "/" in text:
+        return []  # a path on this machine says nothing about the sandbox
+    found = _REQUEST.fullmatch(text)
+    if found is None:
+        why = [f"{where} asks for {text!r}; px runs stable releases of CPython with their global lock in sandboxes."]
+        fix = [f"Ask for a version such as 3.12 for the sandbox: px … --python 3.12, or in {where}"]
+        raise PxError("PX900", base=base.name, problem="px has no such Python for it", why=why, fix=fix)
+    numbers = found["version"].split(".")
+    specifier = _specifiers(f"=={'.'.join(numbers[:2])}.*", where, project)
+    return [Wish(specifier, where, found["version"] if len(numbers) == 3 else None)]
 
+
+def _incompatible(base: Base, wishes: list[Wish], refusal: Wish, version: str | None, reason: str) -> PxError:
     others = [
         name
         for name, minor in _BASE_PYTHONS.items()
-        if name != base.name and SpecifierSet(wanted).contains(f"{minor}.99", prereleases=True)
+        if name != base.name and all(wish.accepts(f"{minor}.99") for wish in wishes)
     ]
     fix = [f'Use a base that has it: [tool.px.sandbox] base = "{name}"' for name in others]
-    why = [f"The base has Python {runtime.version}; the project asks for {wanted} ({where})."]
+    why = [f"The base has Python {base.python.full}; the project asks for {refusal.specifier} ({refusal.where})."]
+    if version is None:
+        why.append(f"uv cannot provide one for the sandbox either: {reason}")
+    else:
+        why.append(f"uv could not provide CPython {version}: {reason}")
+        fix.append("Or where the network allows, keep what uv downloads, then run px with the same variable:")
+        fix[-1] += f" UV_PYTHON_CACHE_DIR=DIR uv python install {version}"
     problem = "it has no Python that this project accepts"
     return PxError("PX900", base=base.name, problem=problem, why=why, fix=fix)

@@ -20,7 +20,8 @@ from px.sandbox.envlayer import ensure_env_layers
 from px.sandbox.inference import Inference, LockedPackage, infer_env
 from px.sandbox.manifest import SandboxManifest, governing_manifest
 from px.sandbox.projectlayer import ensure_project_layer
-from px.sandbox.runtime import MACHINES, sandbox_runtime
+from px.sandbox.runtime import MACHINES, sandbox_python
+from px.sandbox.runtimelayer import SandboxPython, ensure_runtime_layers
 from px.store.objects import Store, tree_spec
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ class Derived:
     inference: Inference
     capabilities: frozenset[str]
     definition: SandboxDefinition
+    python: SandboxPython
+    root: Path
+    """The project, whose uv settings say where an interpreter comes from."""
 
 
 def derive(
@@ -65,10 +69,11 @@ def derive(
     lock = bases.load_base_lock(manifest.base, architecture or bases.host_architecture())
     console.detail(f"base: {manifest.base} ({'the default' if manifest.base_is_default else 'from the manifest'})")
     base = bases.ensure_base(store, lock, offline=offline)
-    runtime = sandbox_runtime(project, selection, base)
+    python = sandbox_python(store, project, selection, base, offline=offline)
+    runtime = python.runtime
     artifacts = select(store.home, project, selection, runtime, inputs=situation.inputs, offline=offline)
     _check_native(base, artifacts)
-    builder = SandboxBuilder(store, base, runtime, project.root, manifest.enabled | more, offline)
+    builder = SandboxBuilder(store, base, python, project.root, manifest.enabled | more, offline)
     makers = Packages(store, project.root, Credentials(project), builder, offline=offline)
     packages = makers.ensure([a for a in artifacts if not a.editable])
     profile = Profile(
@@ -76,13 +81,14 @@ def derive(
         packages=packages,
         editables=tuple(Editable(a.name, _relative(a)) for a in artifacts if a.editable),
         variables=tuple(sorted(project.manifest.env.items())),
+        runtime_payload=python.payload,
     )
     locked = [LockedPackage(p.name, p.version, p.oid, p.from_sdist) for p in packages]
     inference = infer_env(store, locked, _sonames(store, base), base.name)
     capabilities = manifest.effective(inference.capabilities) | more
     _log(manifest, inference, capabilities)
     definition = SandboxDefinition(base.oid, capabilities, profile.oid)
-    return Derived(manifest, warning, base, profile, inference, capabilities, definition)
+    return Derived(manifest, warning, base, profile, inference, capabilities, definition, python, project.root)
 
 
 def _check_native(base: Base, artifacts: tuple[Artifact, ...]) -> None:
@@ -117,7 +123,8 @@ def layers_of(store: Store, derived: Derived, *, offline: bool) -> tuple[Layer, 
     base = derived.base
     found: list[Layer | None] = [base, bases.ensure_bytecode_layer(store, base, offline=offline)]
     found.append(bases.ensure_system_layer(store, base, derived.capabilities, offline=offline))
-    found += ensure_env_layers(store, base, derived.profile, offline=offline)
+    found += ensure_runtime_layers(store, base, derived.python, derived.root, offline=offline)
+    found += ensure_env_layers(store, base, derived.profile, derived.python, derived.root, offline=offline)
     return tuple(layer for layer in found if layer is not None)
 
 

@@ -1,0 +1,204 @@
+"""A CPython of its own as a layer of the image, at ``/opt/px/python``: a build of python-build-standalone.
+
+uv fetches and verifies the archive; px unpacks it itself, because what uv changes in a tree that it installs
+depends on its version and on where it puts the tree.  So the tree follows from the archive alone, and its oid
+in the profile binds every byte of it.  Nothing of this machine's own interpreters ever gets into an image.
+"""
+
+from __future__ import annotations
+
+import gzip
+import posixpath
+import shutil
+import tarfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from px.debian.bytecode import Interpreter, compile_sources
+from px.env.runtime import Runtime
+from px.errors import PxError
+from px.sandbox import pythons
+from px.sandbox.bases import Layer, host_architecture, interpreter_of
+from px.sandbox.pythonpins import MACHINES
+from px.sandbox.sysconfigdata import BuildPrefix
+from px.store.canonical import oid_of
+from px.store.objects import tree_spec
+from px.store.tree import UnsafePathError, check_link
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from px.sandbox.bases import Base
+    from px.sandbox.pythons import Choice
+    from px.store.objects import Draft, Payload, Store
+    from px.store.tree import TreeWriter
+
+PREFIX = "opt/px/python"
+RECIPE = 1
+"""Raised when this module or ``sysconfigdata`` changes what an archive becomes."""
+
+
+@dataclass(frozen=True)
+class SandboxPython:
+    """The interpreter of a sandbox: the base's own, or one that a layer brings."""
+
+    runtime: Runtime
+    layer: Layer | None = None
+
+    @property
+    def directory(self) -> str:
+        """Where the program lies, inside the sandbox."""
+        return f"/{PREFIX}/bin" if self.layer else "/usr/bin"
+
+    @property
+    def program(self) -> str:
+        return f"{self.directory}/{self.runtime.python}"
+
+    @property
+    def payload(self) -> Payload | None:
+        """What stands for the runtime in the profile; None where the runtime's own payload says it all."""
+        return {**self.runtime.payload(), "tree": self.layer.oid} if self.layer else None
+
+    @property
+    def identity(self) -> Payload:
+        return self.payload or self.runtime.payload()
+
+
+def ensure_python(store: Store, choice: Choice, libc: str, directory: Path, *, offline: bool) -> SandboxPython:
+    """The chosen build as a runtime with its layer, fetched if the store does not have it."""
+    oid = _ensure_layer(store, choice, directory, offline=offline)
+    major, minor = choice.version.split(".")[:2]
+    runtime = Runtime(choice.version, f"cp{major}{minor}", "Linux", MACHINES[choice.architecture], libc)
+    return SandboxPython(runtime, Layer(oid, "layer", "runtime", store.tree("layer", oid), ()))
+
+
+def _ensure_layer(store: Store, choice: Choice, directory: Path, *, offline: bool) -> str:
+    def make(draft: Draft) -> Payload:
+        with store.draft() as scratch:
+            archive = pythons.fetch(choice, directory, scratch.path, offline=offline)
+            draft.notes["archive"] = archive.name
+            tree = _tree(archive, draft.tree(), scratch.path, choice).finish()
+        return {"what": "runtime", "version": choice.version, "architecture": choice.architecture, "tree": tree}
+
+    key = oid_of("runtime-layer-inputs", {"recipe": RECIPE, "archive": list(choice.identity)})
+    return store.ensure("layer", key, make, label=f"CPython {choice.version}")
+
+
+def _tree(archive: Path, tree: TreeWriter, scratch: Path, choice: Choice) -> TreeWriter:
+    try:
+        with tarfile.open(_decompressed(archive, scratch / "archive.tar")) as tar:
+            _unpack(tar, tree)
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile, UnsafePathError, KeyError) as e:
+        raise PxError("PX903", problem=f"the archive {archive.name} of CPython {choice.version} is damaged: {e}") from e
+    program = f"{PREFIX}/bin/python{'.'.join(choice.version.split('.')[:2])}"
+    if program not in tree:
+        raise PxError("PX903", problem=f"the archive {archive.name} has no {posixpath.basename(program)} in it")
+    return tree
+
+
+def _decompressed(archive: Path, to: Path) -> Path:
+    """The plain tar file: members are then read in any order without decompressing anything twice."""
+    if archive.name.endswith(".zst"):
+        import zstandard
+
+        with archive.open("rb") as source, to.open("wb") as target:
+            zstandard.ZstdDecompressor().copy_stream(source, target)
+        return to
+    with gzip.open(archive) as source, to.open("wb") as target:
+        shutil.copyfileobj(source, target, 1 << 20)
+    return to
+
+
+def _unpack(tar: tarfile.TarFile, tree: TreeWriter) -> None:
+    members = {posixpath.normpath(m.name): m for m in tar.getmembers()}
+    # The full archives have the installation in a directory of its own, beside how it was built.
+    root = "python/install/" if "python/PYTHON.json" in members else "python/"
+    wanted = {name.removeprefix(root): m for name, m in members.items() if name.startswith(root)}
+    kept = {name: m for name, m in wanted.items() if _is_kept(name)}
+    prefix = BuildPrefix.of({name: _read(tar, m) for name, m in kept.items() if BuildPrefix.is_told_by(name)})
+    # Directories come into being with what they hold; hard links come after the files that they are links to.
+    for name, member in sorted(kept.items(), key=lambda item: (item[1].islnk(), item[0])):
+        path = f"{PREFIX}/{name}"
+        if member.issym():
+            check_link(name, member.linkname)
+            tree.symlink(path, member.linkname)
+        elif member.islnk():
+            tree.hardlink(path, f"{PREFIX}/{posixpath.normpath(member.linkname).removeprefix(root)}")
+        elif member.isfile():
+            content = prefix.moved(name, _read(tar, member), f"/{PREFIX}")
+            tree.file(path, content, 0o755 if member.mode & 0o111 else 0o644)
+        elif not member.isdir():
+            raise UnsafePathError(f"{member.name} is neither a file nor a directory nor a link")
+
+
+def _read(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = tar.extractfile(member)
+    return file.read() if file else b""
+
+
+def _is_kept(name: str) -> bool:
+    """What a program can need: no byte code of the builder's, no pip, no test suite, nothing to link statically."""
+    parts = name.split("/")
+    library = parts[0] == "lib" and len(parts) > 2 and parts[1].startswith("python")
+    return not (
+        "__pycache__" in parts
+        or name.endswith((".pyc", ".a"))
+        or (library and parts[2] in ("site-packages", "test", "EXTERNALLY-MANAGED"))
+        or (parts[0] == "bin" and parts[-1].startswith("pip"))
+    )
+
+
+@dataclass(frozen=True)
+class LayeredInterpreter(Interpreter):
+    """A Python that is not the base's own, run with the base's loader and libraries."""
+
+    program: Path
+
+    def command(self) -> list[str]:
+        own = str(self.tree / "usr/bin" / f"python{self.version}")
+        return [str(self.program) if part == own else part for part in super().command()]
+
+
+def interpreter_for(store: Store, base: Base, python: SandboxPython, directory: Path, *, offline: bool) -> Interpreter:
+    """What compiles modules for this Python on this machine: the same build, in the libraries of the same base."""
+    native = interpreter_of(store, base, offline=offline)
+    if python.layer is None:
+        return native
+    tree = python.layer.tree
+    if base.architecture != native.architecture:
+        tree = _native_tree(store, base, python, directory, offline=offline)
+    program = tree / PREFIX / "bin" / python.runtime.python
+    return LayeredInterpreter(native.tree, native.architecture, python.runtime.python.removeprefix("python"), program)
+
+
+def _native_tree(store: Store, base: Base, python: SandboxPython, directory: Path, *, offline: bool) -> Path:
+    version, architecture = python.runtime.version, host_architecture()
+    try:
+        choice = pythons.choose(directory, architecture, lambda v: v == version, version)
+        return store.tree("layer", _ensure_layer(store, choice, directory, offline=offline))
+    except pythons.UnavailableError as e:
+        problem = f"CPython {version}, which compiles its modules, cannot be had for {architecture}"
+        raise PxError("PX900", base=base.name, problem=problem, why=[str(e)]) from e
+
+
+def ensure_runtime_layers(
+    store: Store, base: Base, python: SandboxPython, directory: Path, *, offline: bool
+) -> tuple[Layer, ...]:
+    """The layers that bring the interpreter, its compiled standard library second; none if it is the base's."""
+    layer = python.layer
+    if layer is None:
+        return ()
+
+    def make(draft: Draft) -> Payload:
+        entries = tree_spec(store.payload("layer", layer.oid))
+        files = [str(e[1]) for e in entries if e[0] == "f" and str(e[1]).endswith(".py")]
+        modules = [(path, layer.tree / path) for path in files if path.startswith(f"{PREFIX}/lib/")]
+        interpreter = interpreter_for(store, base, python, directory, offline=offline)
+        writer = draft.tree()
+        for path, content in sorted(compile_sources(interpreter, modules, draft.path)):
+            writer.file(path, content)
+        return {"what": "runtime bytecode", "runtime": layer.oid, "tree": writer.finish()}
+
+    key = oid_of("runtime-bytecode-inputs", {"recipe": RECIPE, "runtime": layer.oid})
+    oid = store.ensure("layer", key, make, label=f"the bytecode of CPython {python.runtime.version}")
+    return (layer, Layer(oid, "layer", "runtime bytecode", store.tree("layer", oid), ()))
