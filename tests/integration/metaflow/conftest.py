@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -90,7 +91,7 @@ class Workspace:
     def run(self, flow: str, *args: str, check: bool = True, **env: str) -> Done:
         started = time.monotonic()
         process = self.popen(flow, *args, **env)
-        output, _ = process.communicate(timeout=600)
+        output, _ = _finished(process)
         if check:
             assert process.returncode == 0, output
         return Done(process.returncode, output, time.monotonic() - started)
@@ -108,6 +109,15 @@ class Workspace:
         )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
+
+
+def _finished(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What the flow said to its end; a flow that hangs is killed with all that it started, and is a failure."""
+    try:
+        return process.communicate(timeout=240)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
 
 
 def _clean(home: Path) -> dict[str, str]:

@@ -13,7 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from metaflow_extensions.sandbox.plugins.backend import LABEL, Refused, Resources, SandboxConfig, SandboxGone, Unavailable
+from metaflow_extensions.sandbox.plugins.backend import (
+    LABEL,
+    Refused,
+    Resources,
+    SandboxConfig,
+    SandboxGone,
+    Unavailable,
+)
 from metaflow_extensions.sandbox.plugins.backends import get_remote_backend
 from metaflow_extensions.sandbox.plugins.sandbox_executor import LauncherLostError, SandboxExecutor, TaskSpec
 
@@ -63,7 +70,9 @@ def test_a_signal_becomes_128_and_its_number(executor: Callable[..., SandboxExec
     assert executor().run(TaskSpec("python3 -c 'import os; os.kill(os.getpid(), 11)'; exit $?", {})) == 139
 
 
-def test_lines_arrive_while_the_task_runs(executor: Callable[..., SandboxExecutor], capfd: pytest.CaptureFixture[str]) -> None:
+def test_lines_arrive_while_the_task_runs(
+    executor: Callable[..., SandboxExecutor], capfd: pytest.CaptureFixture[str]
+) -> None:
     """The second line waits for a file that is only written once the first has arrived here."""
     runner = executor()
     task = TaskSpec("echo first; while [ ! -e /tmp/go ]; do sleep 0.05; done; echo second", {})
@@ -196,7 +205,7 @@ def test_values_are_on_no_command_line_and_in_no_record_of_the_provider(
     assert executor().run(TaskSpec(script.replace(PLANTED, PLANTED), {"SECRET_VALUE": PLANTED})) == 0
     said = capfd.readouterr().out
     assert lines(said)[0] == "it arrived"
-    rest = said.partition("it arrived")[2].replace(f'= {PLANTED} &&', "")
+    rest = said.partition("it arrived")[2].replace(f"= {PLANTED} &&", "")
     assert PLANTED not in rest, "a command line inside shows the value, or the uploaded file is still there"
     assert ".py\n" not in rest.replace("runner.py", "")
     assert PLANTED not in str(fresh.stats())

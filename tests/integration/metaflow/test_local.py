@@ -96,7 +96,9 @@ def test_a_step_sees_a_debian_and_nothing_of_the_host(workspace: Workspace, list
 
 def test_the_working_directory_is_not_shared_when_it_is_a_home(workspace: Workspace) -> None:
     (workspace.root / "private.txt").write_text("private")
-    workspace.run("look.py", "run", "--with", "sandbox", HOME=str(workspace.root), PORT="1", METAFLOW_SANDBOX_FORWARD="PORT")
+    workspace.run(
+        "look.py", "run", "--with", "sandbox", HOME=str(workspace.root), PORT="1", METAFLOW_SANDBOX_FORWARD="PORT"
+    )
     assert not (workspace.root / "here.txt").exists()
 
 
@@ -130,7 +132,9 @@ def test_memory_is_bounded(workspace: Workspace) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_the_end_of_the_launcher_ends_the_sandbox(workspace: Workspace, sandbox_home: Home, number: signal.Signals) -> None:
+def test_the_end_of_the_launcher_ends_the_sandbox(
+    workspace: Workspace, sandbox_home: Home, number: signal.Signals
+) -> None:
     process = workspace.popen("ends.py", "run", "--with", "sandbox", "--how", "hang")
     assert process.stdout is not None
     for line in process.stdout:
@@ -230,7 +234,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_no_secret_is_left_anywhere(workspace: Workspace, s3: dict[str, str], sandbox_home: Home) -> None:
     """The planted ones are searched for in files; command lines are searched by the test of the remote run."""
     keys = {k: v for k, v in s3.items() if k.startswith("AWS_")}
-    workspace.run("small.py", "run", "--with", "sandbox", MINE="forwarded-5e6f", METAFLOW_SANDBOX_FORWARD="MINE", **keys)
+    workspace.run(
+        "small.py", "run", "--with", "sandbox", MINE="forwarded-5e6f", METAFLOW_SANDBOX_FORWARD="MINE", **keys
+    )
     for path in [*workspace.root.rglob("*"), *(sandbox_home.sandbox / "running").glob("*")]:
         if path.is_file():
             content = path.read_bytes()

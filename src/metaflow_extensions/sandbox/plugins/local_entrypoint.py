@@ -36,13 +36,7 @@ def enter(deco: Any, cli_args: Any) -> None:
     from px.home import Home
 
     home = Home.from_environment()
-    task = cli_args.task
-    config = deco.config(labels={})
-    if not config.network.allowed and task.datastore_type != "local":
-        raise Unusable(
-            f"network=False would cut the step {task.step} off from its {task.datastore_type} datastore.",
-            fix=["Use the local datastore: python flow.py --datastore=local run", "Or remove network=False from the step"],
-        )
+    config, task = deco.config(labels={}), cli_args.task
     script = Path(cli_args.entrypoint[-1]).absolute()
     try:
         image = _image(home, deco, script.parent)

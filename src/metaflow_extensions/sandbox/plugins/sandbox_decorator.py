@@ -25,6 +25,8 @@ from metaflow_extensions.sandbox.plugins.backend import (
     Unusable,
 )
 
+from metaflow_extensions.sandbox.plugins.sandbox_env import forwarded
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -147,7 +149,14 @@ class SandboxDecorator(StepDecorator):
                     f"The step {step_name} is @parallel: its nodes must reach each other, and {name} sandboxes cannot.",
                     fix=["Run it on this machine: python flow.py run --with sandbox:backend=local", "Or use foreach instead of num_parallel"],
                 )
-        backend.check(self.config(labels={}))
+        forwarded(os.environ, _setting("SANDBOX_FORWARD") or "")
+        config = self.config(labels={})
+        backend.check(config)
+        if not config.network.allowed and flow_datastore.TYPE != "local":
+            raise Unusable(
+                f"network=False would cut the step {step_name} off from its {flow_datastore.TYPE} datastore.",
+                fix=["Use the local datastore: python flow.py --datastore=local run", "Or remove network=False from the step"],
+            )
 
     def config(self, labels: Mapping[str, str]) -> SandboxConfig:
         """What the backend is told; raises Unusable for values that make no sense."""

@@ -111,7 +111,9 @@ class FeaturesFlow(FlowSpec):
 
     @step
     def begin_loop(self):
-        self.failed_as = type(self.failure.exception).__name__ if hasattr(self.failure, "exception") else str(self.failure)
+        self.failed_as = (
+            type(self.failure.exception).__name__ if hasattr(self.failure, "exception") else str(self.failure)
+        )
         self.died = self.death is not None
         self.was_late = self.late is not None
         self.count = 0

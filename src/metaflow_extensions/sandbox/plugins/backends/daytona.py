@@ -6,6 +6,7 @@ is shared, so every script is handed to a bash of its own.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import shlex
@@ -43,7 +44,8 @@ class DaytonaBackend(RemoteBackend):
         self._handles: dict[str, Any] = {}
 
     def check(self, config: SandboxConfig) -> None:
-        _sdk()
+        if importlib.util.find_spec(self.name) is None:  # importing it here would cost every launcher a second
+            raise _missing()
         if not (os.environ.get("DAYTONA_API_KEY") or os.environ.get("DAYTONA_JWT_TOKEN")):
             raise Unusable("Daytona needs an API key, and DAYTONA_API_KEY is not set.", fix=[_KEY_FIX])
         resources = config.resources
@@ -146,11 +148,15 @@ def _sdk() -> Any:
 
         _ = daytona.Daytona  # the package imports its parts lazily
     except (ImportError, AttributeError):
-        raise Unusable(
-            "The backend daytona needs Daytona's SDK, which is not installed.",
-            fix=["Install it: pip install 'px-sandbox[daytona]'", _KEY_FIX],
-        ) from None
+        raise _missing() from None
     return daytona
+
+
+def _missing() -> Unusable:
+    return Unusable(
+        "The backend daytona needs Daytona's SDK, which is not installed.",
+        fix=["Install it: pip install 'px-sandbox[daytona]'", _KEY_FIX],
+    )
 
 
 def _parameters(config: SandboxConfig) -> Any:

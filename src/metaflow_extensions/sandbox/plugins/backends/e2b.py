@@ -6,6 +6,7 @@ or that names a container image, gets a template of its own, built once and foun
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 from contextlib import contextmanager
@@ -40,7 +41,8 @@ class E2BBackend(RemoteBackend):
         self._handles: dict[str, Any] = {}
 
     def check(self, config: SandboxConfig) -> None:
-        _sdk()
+        if importlib.util.find_spec(self.name) is None:  # importing it here would cost every launcher a second
+            raise _missing()
         if not os.environ.get("E2B_API_KEY"):
             raise Unusable("E2B needs an API key, and E2B_API_KEY is not set.", fix=[_KEY_FIX])
         for option, value in (("gpu", config.resources.gpu), ("disk", config.resources.disk_mb)):
@@ -154,11 +156,15 @@ def _sdk() -> Any:
     try:
         import e2b
     except ImportError:
-        raise Unusable(
-            "The backend e2b needs E2B's SDK, which is not installed.",
-            fix=["Install it: pip install 'px-sandbox[e2b]'", _KEY_FIX],
-        ) from None
+        raise _missing() from None
     return e2b
+
+
+def _missing() -> Unusable:
+    return Unusable(
+        "The backend e2b needs E2B's SDK, which is not installed.",
+        fix=["Install it: pip install 'px-sandbox[e2b]'", _KEY_FIX],
+    )
 
 
 def _is_container_image(image: str | None) -> bool:

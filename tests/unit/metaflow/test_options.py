@@ -1,0 +1,137 @@
+"""What the decorators make of their attributes, and what each backend refuses."""
+
+from __future__ import annotations
+
+import pytest
+from metaflow.plugins.resources_decorator import ResourcesDecorator
+from metaflow.plugins.timeout_decorator import TimeoutDecorator
+
+from metaflow_extensions.sandbox.plugins import sandbox_env
+from metaflow_extensions.sandbox.plugins.backend import Network, Resources, SandboxConfig, Unusable
+from metaflow_extensions.sandbox.plugins.backends import get_backend
+from metaflow_extensions.sandbox.plugins.sandbox_decorator import (
+    HIDDEN,
+    E2BDecorator,
+    PinnedEntrypoint,
+    SandboxDecorator,
+    _merged_resources,
+    _time_limit,
+    parse_network,
+)
+
+
+@pytest.fixture(autouse=True)
+def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("E2B_API_KEY", "k")
+    monkeypatch.setenv("DAYTONA_API_KEY", "k")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, Network()),
+        (True, Network()),
+        ("True", Network()),
+        (False, Network(allowed=False)),
+        ("false", Network(allowed=False)),
+        ("10.0.0.0/8, 1.2.3.4/32", Network(only=("10.0.0.0/8", "1.2.3.4/32"))),
+        (["a.example"], Network(only=("a.example",))),
+    ],
+)
+def test_network(value: object, expected: Network) -> None:
+    assert parse_network(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("own", "resources", "expected"),
+    [
+        ({}, None, {}),
+        ({"cpu": 2}, None, {"cpu": "2"}),
+        ({"cpu": 2}, {"cpu": 4}, {"cpu": "4.0", "memory": "4096"}),
+        ({"cpu": 8, "memory": 100}, {"cpu": 4, "memory": 200}, {"cpu": "8.0", "memory": "200.0"}),
+        ({}, {"gpu": 1}, {"cpu": "1", "gpu": "1", "memory": "4096"}),
+    ],
+)
+def test_resources_merge_as_batch_does(
+    own: dict[str, object], resources: dict[str, object] | None, expected: dict[str, str]
+) -> None:
+    decorators = [] if resources is None else [ResourcesDecorator(attributes=resources)]
+    assert _merged_resources(decorators, SandboxDecorator(attributes=own)) == expected
+
+
+def test_the_shorter_of_two_time_limits_holds() -> None:
+    timeout = TimeoutDecorator(attributes={"seconds": 100})
+    timeout.init()
+    assert _time_limit([], None) == 5 * 24 * 3600
+    assert _time_limit([], 30) == 30
+    assert _time_limit([timeout], None) == 110, "@timeout ends the step from inside first"
+    assert _time_limit([timeout], "60") == 60
+
+
+@pytest.mark.parametrize("value", ["many", "-5", "nan", "inf"])
+def test_numbers_that_make_no_sense(value: str) -> None:
+    decorator = SandboxDecorator(attributes={"memory": value})
+    with pytest.raises(Unusable, match="memory"):
+        decorator.config({})
+
+
+def test_values_of_env_do_not_stay_in_the_attributes() -> None:
+    """Attributes are stored with every run, as an artifact."""
+    static = E2BDecorator(attributes={"env": {"TOKEN": "planted"}}, statically_defined=True)
+    assert static._take_env() == {"TOKEN": "planted"}
+    assert static.attributes["env"] == {"TOKEN": HIDDEN}
+
+
+def test_conda_cannot_replace_the_trampolines_python() -> None:
+    entrypoint = PinnedEntrypoint(["/ours", "-u", "flow.py"])
+    entrypoint[0] = "/conda/bin/python"
+    assert list(entrypoint) == ["/ours", "-u", "flow.py"]
+
+
+REFUSED = {
+    "local": [
+        SandboxConfig(resources=Resources(gpu=1)),
+        SandboxConfig(resources=Resources(disk_mb=1)),
+        SandboxConfig(network=Network(only=("10.0.0.0/8",))),
+        SandboxConfig(image="python:3.11"),
+    ],
+    "e2b": [
+        SandboxConfig(resources=Resources(gpu=1)),
+        SandboxConfig(resources=Resources(disk_mb=1)),
+        SandboxConfig(network=Network(allowed=False)),
+    ],
+    "daytona": [
+        SandboxConfig(network=Network(allowed=False)),
+        SandboxConfig(network=Network(only=("example.org",))),
+        SandboxConfig(image="snapshot:mine", resources=Resources(cpu=2)),
+    ],
+}
+
+
+@pytest.mark.parametrize(("name", "config"), [(n, c) for n, configs in REFUSED.items() for c in configs])
+def test_what_cannot_be_honoured_is_refused_with_a_fix(name: str, config: SandboxConfig) -> None:
+    with pytest.raises(Unusable) as raised:
+        get_backend(name).check(config)
+    assert raised.value.fix
+
+
+def test_an_unknown_backend_names_the_nearest() -> None:
+    with pytest.raises(Unusable, match="backend=daytona"):
+        get_backend("daytonna")
+
+
+def test_forwarded_names() -> None:
+    environ = {"A": "1", "B": "2", "E2B_API_KEY": "k"}
+    assert sandbox_env.forwarded(environ, "A, C") == {"A": "1"}
+    assert sandbox_env.forwarded(environ, "") == {}
+    with pytest.raises(Unusable, match="SANDBOX_FORWARD=A"):
+        sandbox_env.forwarded(environ, "A,E2B_API_KEY")
+    with pytest.raises(Unusable, match="names, not values"):
+        sandbox_env.forwarded(environ, "A=1")
+
+
+def test_only_the_datastores_own_credentials_cross() -> None:
+    environ = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AZURE_CLIENT_SECRET": "c", "OTHER": "d"}
+    assert sandbox_env.datastore_credentials(environ, "s3") == {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+    assert sandbox_env.datastore_credentials(environ, "azure") == {"AZURE_CLIENT_SECRET": "c"}
+    assert sandbox_env.datastore_credentials(environ, "local") == {}
