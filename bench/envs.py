@@ -33,7 +33,8 @@ def main() -> None:
         (project / "pyproject.toml").write_text(
             f'[project]\nname = "bench"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = [{lines}]\n'
         )
-        for argv in ([UV, "lock", "-q"], [UV, "sync", "-q", "--frozen"], [PX, "sync", "-q"]):
+        steps: list[list[str | Path]] = [[UV, "lock", "-q"], [UV, "sync", "-q", "--frozen"], [PX, "sync", "-q"]]
+        for argv in steps:
             subprocess.run(argv, cwd=project, env=env, check=True)
         current = Path(os.readlink(project / ".px/envs/current"))
         count = len(list(current.glob("lib/python3*/site-packages/*.dist-info")))

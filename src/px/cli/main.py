@@ -37,12 +37,14 @@ COMMANDS: dict[str, Command] = {
     "pack image": Command("pack_image", "Make a deployable OCI image of the project and its sandbox"),
     "pack verify": Command("pack_verify", "Make an image again from what it was made from, and compare"),
     "sandbox explain": Command("sandbox_explain", "Show the sandbox: base, capabilities and why, packages, ids"),
-    "sandbox add": Command("sandbox_add", "Add a capability to the project's sandbox"),
-    "sandbox remove": Command("sandbox_remove", "Take a capability out of the project's sandbox"),
-    "sandbox list": Command("sandbox_list", "List the bases and capabilities that px has"),
+    "sandbox add": Command("sandbox_add", "Add system capabilities to the sandbox"),
+    "sandbox remove": Command("sandbox_remove", "Remove system capabilities from the sandbox"),
+    "sandbox list": Command("sandbox_list", "List the bases and capabilities that there are"),
     "sandbox ps": Command("sandbox_ps", "List the sandboxes of Metaflow steps that are running"),
     "sandbox reap": Command("sandbox_reap", "End the sandboxes that killed runs left behind"),
-    "base lock": Command("base_lock", "Pin a sandbox base anew (for px's maintainers)"),
+    "base lock": Command(
+        "base_lock", "Pin the packages of a base anew, from the archive's signed index (for px's maintainers)"
+    ),
     "why": Command("why", "Show why a package is in the lock"),
     "store verify": Command("store_verify", "Check every object in the store, and repair what is damaged"),
     "store gc": Command("store_gc", "Remove what no project uses"),

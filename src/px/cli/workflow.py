@@ -65,7 +65,7 @@ def ensure_env(
             return Ready(project, built, changed=False)
         remember(situation, target, built)  # the project's link was removed: only that is made again
         return Ready(project, built, changed=False)
-    with exclusive(context, project.root):
+    with exclusive(context, project.root, log=target is Target.SANDBOX):
         if allowed.must_lock:
             with restoring([project.lock]):
                 return _lock_and_build(context, project, target, selection, force=force)
@@ -123,17 +123,18 @@ def change(context: Context, command: str, action: Callable[[Project], None]) ->
         raise PxError("PX105", command=command)
     # The rule allows every state that has a manifest, and there is one: no need to ask uv about the lock.
     files = [*(m.path for m in project.manifests), project.lock]
-    with exclusive(context, project.root), restoring(files):
+    with exclusive(context, project.root, log=False), restoring(files):
         action(project)
         situation = inspect(context.home, discover(context.directory), offline=context.offline)
         return _build(context, situation, Target.HOST, None, force=False)
 
 
 @contextmanager
-def exclusive(context: Context, root: Path) -> Iterator[None]:
+def exclusive(context: Context, root: Path, *, log: bool = True) -> Iterator[None]:
     """One px at a time may lock or build a project, and garbage is not collected meanwhile."""
     name = record_name(os.fspath(root)).removesuffix(".json")
-    start_log(root)
+    if log:
+        start_log(root)
     collecting = context.home.locks / "gc"
     with context.store.lock(f"project-{name}", "this project's env"), locked(collecting, shared=True):
         yield

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
 
     from px.cli.context import Context
     from px.debian.lock import BaseLock
-    from px.debian.mirror import Mirror
     from px.debian.relock import Seeds
 
 SUMMARY = "Pin the packages of a base anew, from the archive's signed index (for px's maintainers)"
@@ -45,10 +44,10 @@ def main(args: argparse.Namespace, context: Context) -> int:
 
 
 def _seeds(name: str) -> Seeds:
-    from px.debian.relock import load_seeds
+    from px.debian.relock import ALPINE_SEEDS, load_seeds
     from px.sandbox.bases import unknown_base
 
-    known = load_seeds()
+    known = load_seeds() | load_seeds(ALPINE_SEEDS)
     if name not in known:
         raise unknown_base(name, tuple(known))
     return known[name]
@@ -64,29 +63,44 @@ def _architectures(seeds: Seeds, wanted: list[str] | None) -> tuple[str, ...]:
 
 
 def _relock(seeds: Seeds, architecture: str, directory: Path, *, dry_run: bool) -> list[str]:
-    from px import console
     from px.debian.lock import encode, file_name
-    from px.debian.relock import differences, load_capability_seeds, relock
-    from px.http import Http
+    from px.debian.relock import differences
+    from px.sandbox.bases import is_alpine
     from px.store.files import disk_errors, write_atomically
 
-    mirror = _mirror()
-    console.info(f"Locking {seeds.name} for {architecture} from {mirror.origin} …")
-    lock = relock(Http(), mirror, seeds, architecture, load_capability_seeds(seeds.name))
-    path = directory / file_name(seeds.name, architecture)
+    lock = _alpine(seeds, architecture) if is_alpine(seeds.name) else _debian(seeds, architecture)
     lines = differences(_previous(directory, seeds.name, architecture), lock)
     if not dry_run:
         with disk_errors(directory):
-            write_atomically(path, encode(lock))
+            write_atomically(directory / file_name(seeds.name, architecture), encode(lock))
     return lines
 
 
-def _mirror() -> Mirror:
+def _debian(seeds: Seeds, architecture: str) -> BaseLock:
     from datetime import UTC, datetime
 
+    from px import console
     from px.debian.mirror import mirrors
+    from px.debian.relock import load_capability_seeds, relock
+    from px.http import Http
 
-    return mirrors(f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}")[0]
+    mirror = mirrors(f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}")[0]
+    console.info(f"Locking {seeds.name} for {architecture} from {mirror.origin} …")
+    return relock(Http(), mirror, seeds, architecture, load_capability_seeds(seeds.name))
+
+
+def _alpine(seeds: Seeds, architecture: str) -> BaseLock:
+    from datetime import UTC, datetime
+
+    from px import console
+    from px.alpine import relock as alpine
+    from px.debian.relock import load_capability_seeds
+    from px.http import Http
+
+    mirror, keys = alpine.mirror(seeds.name), alpine.keys_directory(seeds.name)
+    console.info(f"Locking {seeds.name} for {architecture} from {mirror.origin} …")
+    capabilities = load_capability_seeds(seeds.name)
+    return alpine.relock(Http(), mirror, seeds, architecture, capabilities, keys, datetime.now(UTC))
 
 
 def _previous(directory: Path, name: str, architecture: str) -> BaseLock | None:
