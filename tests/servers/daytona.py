@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from .box import Running
 
-KNOWN = set("name env labels target cpu memory disk autoStopInterval autoDeleteInterval ttlMinutes buildInfo snapshot".split())
-KNOWN |= {"networkBlockAll"}
+KNOWN = {"name", "env", "labels", "target", "cpu", "memory", "disk", "snapshot", "buildInfo"}
+KNOWN |= {"autoStopInterval", "autoDeleteInterval", "ttlMinutes", "networkBlockAll"}
 MARKS = {"stdout": b"\x01\x01\x01", "stderr": b"\x02\x02\x02"}
 
 
@@ -274,7 +274,7 @@ class Daytona:
     async def upload(self, request: web.Request) -> web.Response:
         sandbox, paths = self._sandbox(request), {}
         async for part in await request.multipart():
-            name, content = str(part.name), bytes(await part.read())  # type: ignore[union-attr, call-arg]
+            name, content = str(part.name), bytes(await part.read())  # type: ignore[union-attr]
             number, _, kind = name.partition(".")
             if kind == "path":
                 paths[number] = content.decode()

@@ -199,7 +199,7 @@ class E2B:
             files = []
             async for part in await request.multipart():
                 path = request.query.get("path") or part.filename  # type: ignore[union-attr]
-                files.append((str(path), bytes(await part.read())))  # type: ignore[union-attr, call-arg]
+                files.append((str(path), bytes(await part.read())))  # type: ignore[union-attr]
         for path, content in files:
             if not await sandbox.box.write(path, content):
                 raise failure(500, f"{path} could not be written")
@@ -223,7 +223,7 @@ class E2B:
         return await self._streamed(request, sandbox, process, timeout)
 
     async def _streamed(
-        self, request: web.Request, sandbox: Sandbox, process: Running, timeout: float | None
+        self, request: web.Request, sandbox: Sandbox, process: Running, seconds: float | None
     ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": JSON_STREAM})
         await response.prepare(request)
@@ -232,7 +232,7 @@ class E2B:
         pumps = asyncio.gather(
             *(_pump(s, pipe, events) for s, pipe in (("stdout", process.stdout), ("stderr", process.stderr)))
         )
-        ended = asyncio.create_task(_ended(process, pumps, events, timeout))
+        ended = asyncio.create_task(_ended(process, pumps, events, seconds))
         drop = self.provider.drops_stream()
         with contextlib.suppress(ConnectionError):
             while True:
@@ -287,10 +287,10 @@ async def _ended(
     process: Running,
     pumps: asyncio.Future[Any],
     events: asyncio.Queue[dict[str, Any] | None],
-    timeout: float | None,
+    seconds: float | None,
 ) -> int:
     try:
-        await asyncio.wait_for(asyncio.shield(pumps), timeout)
+        await asyncio.wait_for(asyncio.shield(pumps), seconds)
     except TimeoutError:
         process.kill()  # envd kills a command at its deadline
     code = await process.wait()

@@ -65,7 +65,6 @@ class Done:
 
     code: int
     output: str
-    seconds: float
 
 
 @dataclass
@@ -88,13 +87,22 @@ class Workspace:
             start_new_session=True,
         )
 
-    def run(self, flow: str, *args: str, check: bool = True, **env: str) -> Done:
-        started = time.monotonic()
+    def run(self, flow: str, *args: str, **env: str) -> Done:
+        """Run a flow that must succeed."""
+        done = self._run(flow, args, env)
+        assert done.code == 0, done.output
+        return done
+
+    def fail(self, flow: str, *args: str, **env: str) -> Done:
+        """Run a flow that must not succeed."""
+        done = self._run(flow, args, env)
+        assert done.code != 0, done.output
+        return done
+
+    def _run(self, flow: str, args: tuple[str, ...], env: dict[str, str]) -> Done:
         process = self.popen(flow, *args, **env)
         output, _ = _finished(process)
-        if check:
-            assert process.returncode == 0, output
-        return Done(process.returncode, output, time.monotonic() - started)
+        return Done(process.returncode, output)
 
     def ask(self, code: str, **env: str) -> Any:
         """Evaluate a line of Python with Metaflow's client, in a process of its own, and return its JSON value."""

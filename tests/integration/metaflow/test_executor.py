@@ -110,7 +110,7 @@ def test_creation_is_not_tried_for_ever(executor: Callable[..., SandboxExecutor]
     fresh.faults(fail_create=1000, fail_status=500)
     with pytest.raises(Unavailable, match="switched on by the test"):
         executor(retries=1).run(TaskSpec("true", {}))
-    assert 1 < len(fresh.stats()["creations"])
+    assert len(fresh.stats()["creations"]) > 1
 
 
 def test_a_wrong_key_is_refused_at_once_with_the_fix(

@@ -18,14 +18,25 @@ from px.engines import limits
 from px.engines.spec import Limits
 from px.errors import PxError
 from px.home import Home
-
 from tests.conftest import REPO
 
 from .conftest import ACCESS, SECRET, Workspace
 
-ARTIFACTS = (
-    "squares attempts sides greeting from_secret parameters included failed_as died was_late count seen me".split()
-)
+ARTIFACTS = [
+    "squares",
+    "attempts",
+    "sides",
+    "greeting",
+    "from_secret",
+    "parameters",
+    "included",
+    "failed_as",
+    "died",
+    "was_late",
+    "count",
+    "seen",
+    "me",
+]
 
 
 def artifacts(workspace: Workspace, flow: str, step: str, names: list[str], **env: str) -> dict[str, Any]:
@@ -77,7 +88,7 @@ def test_a_step_sees_a_debian_and_nothing_of_the_host(workspace: Workspace, list
     assert all(path.exists() for path in hidden)
     arguments = ["--other", str(other), "--outside", ":".join(map(str, hidden))]
     workspace.run("look.py", "run", "--with", "sandbox", *arguments, METAFLOW_SANDBOX_FORWARD="PORT", **secret)
-    names = "system cwd home_files outside_seen environment outer processes written visible python".split()
+    names = ["system", "cwd", "home_files", "outside_seen", "environment", "outer", "processes", "written", "visible"]
     seen = artifacts(workspace, "LookFlow", "start", names)
     assert "VERSION_CODENAME=bookworm" in seen["system"]
     assert seen["cwd"] == str(workspace.root)
@@ -103,14 +114,12 @@ def test_the_working_directory_is_not_shared_when_it_is_a_home(workspace: Worksp
 
 
 def test_a_segmentation_fault_is_called_one(workspace: Workspace) -> None:
-    done = workspace.run("ends.py", "run", "--with", "sandbox", "--how", "fault", check=False)
-    assert done.code != 0
+    done = workspace.fail("ends.py", "run", "--with", "sandbox", "--how", "fault")
     assert "Task failed with a segmentation fault." in done.output
 
 
 def test_the_time_limit_of_the_decorator(workspace: Workspace) -> None:
-    done = workspace.run("ends.py", "run", "--with", "sandbox:timeout=2", "--how", "hang", check=False)
-    assert done.code != 0
+    done = workspace.fail("ends.py", "run", "--with", "sandbox:timeout=2", "--how", "hang")
     assert "limit of 2 seconds" in done.output
 
 
@@ -125,8 +134,7 @@ def _limits_work() -> bool:
 def test_memory_is_bounded(workspace: Workspace) -> None:
     if not _limits_work():
         pytest.skip("this machine lets px make no control groups")
-    done = workspace.run("ends.py", "run", "--with", "sandbox:memory=200", "--how", "memory", check=False)
-    assert done.code != 0
+    done = workspace.fail("ends.py", "run", "--with", "sandbox:memory=200", "--how", "memory")
     assert "begun" in done.output
     assert "4096" not in done.output
 
@@ -189,7 +197,8 @@ def test_resume_takes_over_what_was_done(workspace: Workspace) -> None:
 
 def test_the_runner_api(workspace: Workspace) -> None:
     flow = Path(__file__).parent / "flows" / "small.py"
-    code = f"(lambda r: [r.status, r.run.data.depth])(Runner({str(flow)!r}, decospecs=['sandbox'], show_output=False).run())"
+    run = f"Runner({str(flow)!r}, decospecs=['sandbox'], show_output=False).run()"
+    code = f"(lambda r: [r.status, r.run.data.depth])({run})"
     assert workspace.ask(code) == ["successful", 4]
 
 

@@ -20,15 +20,14 @@ S3 = {
 
 @pytest.mark.parametrize("backend", ["e2b", "daytona"])
 def test_a_local_datastore_with_a_remote_backend(workspace: Workspace, backend: str) -> None:
-    done = workspace.run("ends.py", "run", "--with", f"sandbox:backend={backend}", check=False, **KEYS)
-    assert done.code != 0
+    done = workspace.fail("ends.py", "run", "--with", f"sandbox:backend={backend}", **KEYS)
     assert "python flow.py --datastore=s3 run" in done.output
     assert "--with sandbox:backend=local" in done.output
     assert "Traceback" not in done.output
 
 
 def test_a_wrong_backend_name(workspace: Workspace) -> None:
-    done = workspace.run("ends.py", "run", "--with", "sandbox:backend=daytoma", check=False)
+    done = workspace.fail("ends.py", "run", "--with", "sandbox:backend=daytoma")
     assert "there are local, daytona, e2b" in done.output
     assert "--with sandbox:backend=daytona" in done.output
     assert "Traceback" not in done.output
@@ -36,7 +35,7 @@ def test_a_wrong_backend_name(workspace: Workspace) -> None:
 
 @pytest.mark.parametrize(("backend", "name"), [("e2b", "E2B_API_KEY"), ("daytona", "DAYTONA_API_KEY")])
 def test_a_missing_key(workspace: Workspace, backend: str, name: str) -> None:
-    done = workspace.run("ends.py", "run", "--with", backend, check=False, **S3)
+    done = workspace.fail("ends.py", "run", "--with", backend, **S3)
     assert f"export {name}=" in done.output
     assert "Traceback" not in done.output
 
@@ -46,19 +45,19 @@ def test_a_missing_sdk(workspace: Workspace, tmp_path: Path, backend: str) -> No
     (tmp_path / "without").mkdir()
     (tmp_path / "without" / "sitecustomize.py").write_text(f"import sys; sys.modules[{backend!r}] = None")
     env = {**S3, **KEYS, "PYTHONPATH": str(tmp_path / "without")}
-    done = workspace.run("ends.py", "run", "--with", backend, check=False, **env)
+    done = workspace.fail("ends.py", "run", "--with", backend, **env)
     assert f"pip install 'px-sandbox[{backend}]'" in done.output
     assert "Traceback" not in done.output
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"), [("sandbox:gpu=1", "gpu=1"), ("sandbox:image=ubuntu", "image='debian-12'"), ("e2b:gpu=1", "@daytona(gpu=1)")]
+    ("spec", "said"),
+    [("sandbox:gpu=1", "gpu=1"), ("sandbox:image=ubuntu", "image='debian-12'"), ("e2b:gpu=1", "@daytona(gpu=1)")],
 )
 def test_an_option_that_cannot_be_honoured(workspace: Workspace, spec: str, said: str) -> None:
     """One of each here; tests/unit has them all."""
     env = {} if spec.startswith("sandbox") else {**S3, **KEYS}
-    done = workspace.run("ends.py", "run", "--with", spec, check=False, **env)
-    assert done.code != 0
+    done = workspace.fail("ends.py", "run", "--with", spec, **env)
     assert said in done.output
     assert "Fix:" in done.output
     assert "Read: docs/" in done.output
@@ -66,28 +65,24 @@ def test_an_option_that_cannot_be_honoured(workspace: Workspace, spec: str, said
 
 
 def test_parallel_at_a_provider(workspace: Workspace) -> None:
-    done = workspace.run("parallel.py", "run", "--with", "e2b", check=False, **S3, **KEYS)
-    assert done.code != 0
+    done = workspace.fail("parallel.py", "run", "--with", "e2b", **S3, **KEYS)
     assert "@parallel" in done.output
     assert "backend=local" in done.output
 
 
 def test_no_network_with_a_remote_datastore(workspace: Workspace) -> None:
-    done = workspace.run("ends.py", "run", "--with", "sandbox:network=False", check=False, **S3)
-    assert done.code != 0
+    workspace.fail("ends.py", "run", "--with", "sandbox:network=False", **S3)
 
 
 @pytest.mark.parametrize("deployer", ["argo-workflows", "step-functions"])
 def test_what_cannot_be_deployed_says_so(workspace: Workspace, deployer: str) -> None:
     env = {**S3, "METAFLOW_SFN_IAM_ROLE": "role", "METAFLOW_BATCH_JOB_QUEUE": "queue"}
-    done = workspace.run("look.py", deployer, "create", check=False, **env)
-    assert done.code != 0
+    done = workspace.fail("look.py", deployer, "create", **env)
     assert f"{deployer} would run it without" in done.output
     assert "--with sandbox" in done.output
 
 
 def test_the_providers_key_is_never_forwarded(workspace: Workspace) -> None:
     env = {"METAFLOW_SANDBOX_FORWARD": "MINE,E2B_API_KEY", "E2B_API_KEY": "k"}
-    done = workspace.run("ends.py", "run", "--with", "sandbox", check=False, **env)
-    assert done.code != 0
+    done = workspace.fail("ends.py", "run", "--with", "sandbox", **env)
     assert "export METAFLOW_SANDBOX_FORWARD=MINE" in done.output

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
 from px.home import Home
-from tests.support.px import run_px
+from tests.support.px import PX
 
 from .conftest import ACCESS, KEY, SECRET, Server, Workspace
 from .test_local import ARTIFACTS, artifacts
@@ -36,13 +37,26 @@ class CommandLines:
                 except OSError:
                     continue
 
-    def __enter__(self) -> CommandLines:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
+
+
+def px(workspace: Workspace, server: Server, command: str) -> str:
+    done = subprocess.run(
+        [PX, "sandbox", command, "--backend", server.kind],
+        cwd=workspace.root,
+        env={**workspace.env, **server.env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def bucket_contents(s3: dict[str, str]) -> dict[str, bytes]:
@@ -147,10 +161,10 @@ def test_everything_killed_at_once_and_reaped(
     process.wait(timeout=60)
     process.stdout.close()
     (sandbox,) = fresh.stats()["alive"]
-    shown = run_px("sandbox", "ps", "--backend", fresh.kind, cwd=workspace.root, **workspace.env, **fresh.env).stdout
+    shown = px(workspace, fresh, "ps")
     assert sandbox in shown
     assert "orphaned" in shown
-    run_px("sandbox", "reap", "--backend", fresh.kind, cwd=workspace.root, **workspace.env, **fresh.env)
+    px(workspace, fresh, "reap")
     assert fresh.stats()["alive"] == []
 
 
@@ -166,8 +180,7 @@ def test_a_dead_sandbox_is_retried_as_retry_says(workspace: Workspace, fresh: Se
 
 def test_a_step_of_its_own_failure_is_not_run_again(workspace: Workspace, fresh: Server, s3: dict[str, str]) -> None:
     before = fresh.stats()["created"]
-    done = workspace.run("ends.py", "run", "--with", fresh.kind, "--how", "raise", check=False, **s3, **fresh.env)
-    assert done.code != 0
+    done = workspace.fail("ends.py", "run", "--with", fresh.kind, "--how", "raise", **s3, **fresh.env)
     assert "ValueError: on purpose" in done.output
     assert fresh.stats()["created"] - before == 1
 
@@ -175,15 +188,13 @@ def test_a_step_of_its_own_failure_is_not_run_again(workspace: Workspace, fresh:
 def test_a_datastore_that_is_gone(workspace: Workspace, fresh: Server, s3: dict[str, str]) -> None:
     """The sandbox cannot fetch the code package: the run fails, says why, and leaves nothing."""
     closed = {"AWS_MAX_ATTEMPTS": "1", "METAFLOW_SANDBOX_FORWARD": "METAFLOW_S3_ENDPOINT_URL"}
-    done = workspace.run(
+    done = workspace.fail(
         "ends.py",
         "run",
         "--with",
         fresh.kind,
-        check=False,
         **{**s3, **fresh.env, **closed, "METAFLOW_S3_ENDPOINT_URL": "http://127.0.0.1:9"},
     )
-    assert done.code != 0
     assert "127.0.0.1:9" in done.output
     assert fresh.stats()["alive"] == []
 

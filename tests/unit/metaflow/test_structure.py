@@ -102,7 +102,11 @@ def test_every_error_teaches() -> None:
     """Wherever an error for the user is made, it has a fix, or is one that the executor retries or passes on."""
     for path in PLUGINS.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("Unusable", "Refused"):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id in ("Unusable", "Refused")
+            ):
                 keywords = {k.arg for k in node.keywords}
                 assert "fix" in keywords or "read" in keywords, f"{path}:{node.lineno}"
     said = str(backend.Unusable("It does not work.", fix=["pip install x"]))

@@ -25,7 +25,17 @@ if TYPE_CHECKING:
 
 INSIDE = "/opt/metaflow"
 _NOT_INSIDE = ("METAFLOW_HOME", "METAFLOW_PROFILE", "METAFLOW_CODE_", "METAFLOW_SANDBOX_")
-_PASSED = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "PYTHONUNBUFFERED", "PYTHONHASHSEED", "PYTHONWARNINGS", "TERM", "NO_COLOR")
+_PASSED = (
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "PYTHONUNBUFFERED",
+    "PYTHONHASHSEED",
+    "PYTHONWARNINGS",
+    "TERM",
+    "NO_COLOR",
+)
 _images: dict[tuple[object, ...], local_image.LocalImage] = {}
 _trees: dict[tuple[object, ...], Path] = {}
 
@@ -64,20 +74,20 @@ def _tree(home: Home, image: local_image.LocalImage) -> Path:
 
 def _has_own_packages(deco: Any) -> bool:
     """Whether the step has an environment of its own from @pypi or @conda."""
-    if deco._environment.TYPE not in ("pypi", "conda", "fast-bakery"):  # noqa: SLF001 - our own decorator
+    if deco._environment.TYPE not in ("pypi", "conda", "fast-bakery"):
         return False
-    found = [d for d in deco._decorators if d.name in ("pypi", "conda")]  # noqa: SLF001
+    found = [d for d in deco._decorators if d.name in ("pypi", "conda")]
     return any(str(d.attributes.get("disabled")).lower() != "true" for d in found)
 
 
 def _variables(deco: Any, task: Any) -> dict[str, str]:
     """What a task gets besides the launcher's own METAFLOW_ variables; values go through the process, not a file."""
-    from metaflow.metaflow_config import SANDBOX_FORWARD  # type: ignore[attr-defined]
+    from metaflow.metaflow_config import SANDBOX_FORWARD
     from metaflow.util import get_username
 
     env = sandbox_env.metaflow_variables(task.datastore_type, task.metadata_type)
     env.update(sandbox_env.datastore_credentials(os.environ, task.datastore_type))
-    if any(d.name == "secrets" for d in deco._decorators):  # noqa: SLF001
+    if any(d.name == "secrets" for d in deco._decorators):
         env.update(sandbox_env.datastore_credentials(os.environ, "s3"))
     env.update(sandbox_env.forwarded(os.environ, SANDBOX_FORWARD or ""))
     env.update(deco.user_env)

@@ -125,7 +125,9 @@ def _metaflow_files() -> list[tuple[str, Path]]:
     found = [
         (f"metaflow/{path.relative_to(root)}", path)
         for path in root.rglob("*")
-        if path.suffix not in (".pyc", ".pyo") and path.is_file() and "tutorials" not in path.relative_to(root).parts[:1]
+        if path.suffix not in (".pyc", ".pyo")
+        and path.is_file()
+        and "tutorials" not in path.relative_to(root).parts[:1]
     ]
     # The code package makes the namespace package a plain one; here it is found by PYTHONPATH, and must stay one.
     plain = "metaflow_extensions/__init__.py"
@@ -149,9 +151,8 @@ def _requirement_files() -> list[tuple[str, Path]]:
         if distribution.name in seen:
             continue
         seen.add(distribution.name)
-        for file in distribution.files or []:
-            if ".." not in file.parts and file.suffix not in (".pyc", ".so"):
-                found.append((str(file), Path(str(distribution.locate_file(file)))))
+        wanted = [f for f in distribution.files or [] if ".." not in f.parts and f.suffix not in (".pyc", ".so")]
+        found += [(str(file), Path(str(distribution.locate_file(file)))) for file in wanted]
         requirements = [Requirement(text) for text in distribution.requires or []]
         waiting += [r.name for r in requirements if r.marker is None or r.marker.evaluate({"extra": ""})]
     return found
@@ -178,7 +179,12 @@ def _make_tree(home: Home, image: LocalImage, files: list[tuple[str, Path]], tre
         # Hash-based and unchecked: nobody writes there, and a task need not look at the sources.
         argv = (image.python, "-I", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", inside)
         spec = RunSpec(
-            layers=image.layers, argv=argv, env=image.env, cwd="/", mounts=(Mount(Path(draft, "tree"), inside),), network=False
+            layers=image.layers,
+            argv=argv,
+            env=image.env,
+            cwd="/",
+            mounts=(Mount(Path(draft, "tree"), inside),),
+            network=False,
         )
         nothing = os.open(os.devnull, os.O_RDWR)
         try:

@@ -42,7 +42,7 @@ def to_datastore(flow: str, run_id: str, step: str, task_id: str, task_datastore
     records = [p for part in parts for p in sorted(part.rglob("*")) if p.is_file()]
     blob = _tar({str(p): p for p in records})
     _, key = task_datastore.parent_datastore.save_data([blob], len_hint=1)[0]
-    task_datastore._dangerous_save_metadata_post_done({"local_metadata": key})  # noqa: SLF001 - as @batch does
+    task_datastore._dangerous_save_metadata_post_done({"local_metadata": key})
 
 
 def from_datastore(flow_datastore: Any, run_id: str, step: str, task_id: str) -> None:

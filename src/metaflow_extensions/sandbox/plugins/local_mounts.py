@@ -67,11 +67,8 @@ def _narrow(root: Path, scratch: list[str]) -> list[Row]:
     """An empty, writable directory in the place of ``root``, with the Python files beside the flow in it."""
     empty = tempfile.mkdtemp(prefix="px-task-")
     scratch.append(empty)
-    rows: list[Row] = [[empty, str(root), False]]
-    for path in sorted(root.iterdir()):
-        if (path.suffix == ".py" and path.is_file()) or (path / "__init__.py").is_file():
-            rows.append([str(path), str(path), True])
-    return rows
+    shown = [p for p in sorted(root.iterdir()) if (p.suffix == ".py" and p.is_file()) or (p / "__init__.py").is_file()]
+    return [[empty, str(root), False], *([str(path), str(path), True] for path in shown)]
 
 
 def _hidden(home: Home, rows: list[Row]) -> list[Row]:

@@ -24,7 +24,6 @@ from metaflow_extensions.sandbox.plugins.backend import (
     SandboxConfig,
     Unusable,
 )
-
 from metaflow_extensions.sandbox.plugins.sandbox_env import forwarded
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ HIDDEN = "***"
 _TIMEOUT_GRACE = 10
 
 
-class SandboxException(MetaflowException):  # noqa: N818 - Metaflow's naming
+class SandboxException(MetaflowException):
     """A failure of the sandbox, told apart from a failure of the step."""
 
     headline = "Sandbox error"
@@ -138,7 +137,10 @@ class SandboxDecorator(StepDecorator):
             raise Unusable(
                 f"The step {step_name} has @{self.name}, and {_command()} would run it without: sandboxes are started "
                 "by `run`, not by a scheduler.",
-                fix=[f"Remove @{self.name} from the step and say `--with sandbox` when you run it", "Or run it here: python flow.py run"],
+                fix=[
+                    f"Remove @{self.name} from the step and say `--with sandbox` when you run it",
+                    "Or run it here: python flow.py run",
+                ],
                 read="docs/tutorial/metaflow.md",
             )
         backend = backends.get_backend(name)
@@ -147,7 +149,10 @@ class SandboxDecorator(StepDecorator):
             if getattr(node, "parallel_step", False):
                 raise Unusable(
                     f"The step {step_name} is @parallel: its nodes must reach each other, and {name} sandboxes cannot.",
-                    fix=["Run it on this machine: python flow.py run --with sandbox:backend=local", "Or use foreach instead of num_parallel"],
+                    fix=[
+                        "Run it on this machine: python flow.py run --with sandbox:backend=local",
+                        "Or use foreach instead of num_parallel",
+                    ],
                 )
         forwarded(os.environ, _setting("SANDBOX_FORWARD") or "")
         config = self.config(labels={})
@@ -155,7 +160,10 @@ class SandboxDecorator(StepDecorator):
         if not config.network.allowed and flow_datastore.TYPE != "local":
             raise Unusable(
                 f"network=False would cut the step {step_name} off from its {flow_datastore.TYPE} datastore.",
-                fix=["Use the local datastore: python flow.py --datastore=local run", "Or remove network=False from the step"],
+                fix=[
+                    "Use the local datastore: python flow.py --datastore=local run",
+                    "Or remove network=False from the step",
+                ],
             )
 
     def config(self, labels: Mapping[str, str]) -> SandboxConfig:
@@ -311,7 +319,7 @@ def _require_remote_datastore(decorator: str, backend: str, datastore: str) -> N
     if datastore != "local":
         return
     raise Unusable(
-        f"@{decorator} with the backend {backend} needs a remote datastore: the sandbox cannot see this machine's files.",
+        f"@{decorator} with the backend {backend} needs a remote datastore: its sandbox cannot see this machine.",
         fix=[
             "Use S3 for this run: METAFLOW_DATASTORE_SYSROOT_S3=s3://BUCKET/metaflow python flow.py --datastore=s3 run",
             "Or stay on this machine: python flow.py run --with sandbox:backend=local",
@@ -345,8 +353,10 @@ def _number(attributes: Mapping[str, Any], key: str, kind: type) -> Any:
         number = float(value)
     except (TypeError, ValueError):
         number = -1.0
-    if number < 0 or number != number or number == float("inf"):
-        raise Unusable(f"{key}={value!r} is not a number that a sandbox can have.", fix=[f"Say it as a number: {key}=2"])
+    if not 0 <= number < float("inf"):
+        raise Unusable(
+            f"{key}={value!r} is not a number that a sandbox can have.", fix=[f"Say it as a number: {key}=2"]
+        )
     return kind(number) if kind is float or number == int(number) else int(number) + 1
 
 

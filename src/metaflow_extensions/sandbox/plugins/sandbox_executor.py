@@ -84,7 +84,7 @@ class SandboxExecutor:
         for attempt in range(self._infra_retries + 1):
             try:
                 self._launch(task)
-                return self._wait(task)
+                return self._wait()
             except Unavailable as e:
                 left = self._infra_retries - attempt
                 if not left or (self._started and not task.may_rerun):
@@ -105,7 +105,7 @@ class SandboxExecutor:
         self._backend.upload(self.sandbox_id, runner_file(task, env, self._state), self._file)
         self._started = True
 
-    def _wait(self, task: TaskSpec) -> int:
+    def _wait(self) -> int:
         """Follow the task; where the stream breaks and the sandbox lives, follow it again from the line reached."""
         command = f"{_python()} {self._file} run"
         failures = 0
@@ -213,7 +213,7 @@ class SandboxExecutor:
                 problem = e.what
             time.sleep(0.1 * 2**attempt)
         self._say(
-            f"The {self._backend.name} sandbox {sandbox_id} could not be destroyed ({problem}). It ends by itself within "
+            f"The {self._backend.name} sandbox {sandbox_id} could not be destroyed ({problem}). It ends by itself in "
             f"{self._config.lease_seconds} seconds; or end it now: px sandbox reap --backend {self._backend.name}"
         )
 
@@ -258,13 +258,17 @@ def task_script(package_commands: list[str], bootstrap: list[str], step: str, da
     return "\n".join(
         [
             'mflog() { echo "$1"; }',
-            'if ! command -v python >/dev/null; then mkdir -p "$PX_STATE/bin"; ln -s "$(command -v python3)" "$PX_STATE/bin/python"; export PATH="$PX_STATE/bin:$PATH"; fi',
+            'if ! command -v python >/dev/null; then mkdir -p "$PX_STATE/bin"',
+            'ln -s "$(command -v python3)" "$PX_STATE/bin/python"; export PATH="$PX_STATE/bin:$PATH"; fi',
             'if [ -e "$PX_STATE/google.json" ]; then export GOOGLE_APPLICATION_CREDENTIALS="$PX_STATE/google.json"; fi',
-            f"if python -c {shlex.quote(probe)}; then export METAFLOW_SKIP_INSTALL_DEPENDENCIES=1; fi" if wanted else "",
+            f"if python -c {shlex.quote(probe)}; then export METAFLOW_SKIP_INSTALL_DEPENDENCIES=1; fi"
+            if wanted
+            else "",
             _unescaped(unpack) + " || exit 1",
             'if [ -s "$PX_STATE/seed.tgz" ]; then tar xzf "$PX_STATE/seed.tgz"; fi',
             'export MFLOG_STDOUT="$PX_STATE/stdout" MFLOG_STDERR="$PX_STATE/stderr"',
-            'touch "$PX_STATE/saving"; setsid python "$PX_STATE/runner.py" save "$PX_STATE" >/dev/null 2>&1 </dev/null &',
+            'touch "$PX_STATE/saving"',
+            'setsid python "$PX_STATE/runner.py" save "$PX_STATE" >/dev/null 2>&1 </dev/null &',
             " && ".join([*(_unescaped(c) for c in bootstrap), step]),
             "exit $?",
         ]

@@ -18,6 +18,7 @@ import threading
 import time
 import uuid
 from datetime import datetime, timezone
+from typing import Any
 
 MARK = b"\x1e"
 PAYLOAD_LINE = "# The payload follows.\n"
@@ -27,7 +28,7 @@ SAVE_EVERY = 2.0
 STREAMS = ("stdout", "stderr")
 
 
-def main(payload=None):
+def main(payload: Any = None) -> None:
     mode = sys.argv[1]
     if mode == "run":
         run(payload)
@@ -37,7 +38,7 @@ def main(payload=None):
         save(sys.argv[2])
 
 
-def run(payload):
+def run(payload: Any) -> None:
     """Unpack the payload, start the task in a process of its own, and follow it."""
     state = payload["state"]
     os.makedirs(state, mode=0o700)
@@ -62,13 +63,13 @@ def run(payload):
     sys.exit(follow(state, 0, 0))
 
 
-def write(state, name, content):
+def write(state: str, name: str, content: bytes) -> None:
     path = os.path.join(state, name)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as f:
         f.write(content)
 
 
-def supervise(state, payload):
+def supervise(state: str, payload: Any) -> None:
     """Run the script to its end or its time limit, write its log, and leave the exit code last of all."""
     work = os.path.join(state, "work")
     os.mkdir(work)
@@ -100,7 +101,7 @@ def supervise(state, payload):
     os.rename(os.path.join(state, "exit.tmp"), os.path.join(state, "exit"))
 
 
-def wait(task, limit, log):
+def wait(task: subprocess.Popen[bytes], limit: int, log: str) -> dict[str, Any]:
     try:
         code = task.wait(timeout=limit or None)
     except subprocess.TimeoutExpired:
@@ -116,13 +117,12 @@ def wait(task, limit, log):
     return {"exit": code if code >= 0 else 128 - code}
 
 
-def pump(pipe, path):
+def pump(pipe: Any, path: str) -> None:
     with open(path, "ab", buffering=0) as f:
-        for line in pipe:
-            f.write(decorated(line))
+        f.writelines(decorated(line) for line in pipe)
 
 
-def decorated(line):
+def decorated(line: bytes) -> bytes:
     """A line in Metaflow's log format; the time is when the task wrote it."""
     if not line.endswith(b"\n"):
         line += b"\n"
@@ -132,13 +132,13 @@ def decorated(line):
     return f"[MFLOG|0|{now}Z|task|{uuid.uuid4()}]".encode() + line
 
 
-def wait_for(path, seconds):
+def wait_for(path: str, seconds: float) -> None:
     end = time.monotonic() + seconds
     while not os.path.exists(path) and time.monotonic() < end:
         time.sleep(POLL)
 
 
-def follow(state, *seen):
+def follow(state: str, *seen: int) -> int:
     """Write the log as it grows, from the given lines on; then the exit code, marked, and end with it."""
     tails = [Tail(os.path.join(state, stream), skip) for stream, skip in zip(STREAMS, seen)]
     outputs = (sys.stdout.buffer, sys.stderr.buffer)
@@ -167,20 +167,20 @@ def follow(state, *seen):
 class Tail:
     """The complete lines of a growing file, after the first ``skip`` of them."""
 
-    def __init__(self, path, skip):
+    def __init__(self, path: str, skip: int):
         self.file = open(path, "rb")
         self.rest = b""
         for _ in range(skip):
             self.file.readline()
 
-    def read(self):
+    def read(self) -> bytes:
         data = self.rest + self.file.read()
         cut = data.rfind(b"\n") + 1
         self.rest = data[cut:]
         return data[:cut]
 
 
-def save(state):
+def save(state: str) -> None:
     """Keep the log in the datastore up to date, in one process that imports Metaflow once."""
     write(state, "saving", b"")
     from metaflow.mflog import update_delay

@@ -53,7 +53,10 @@ class DaytonaBackend(RemoteBackend):
         if sized and (config.image or "").startswith(SNAPSHOT):
             raise Unusable(
                 f"Daytona fixes the resources of a snapshot when it is made; {config.image} cannot be given others.",
-                fix=["Name an image instead: image='python:3.11'", "Or remove cpu=, memory=, gpu= and disk= from the step"],
+                fix=[
+                    "Name an image instead: image='python:3.11'",
+                    "Or remove cpu=, memory=, gpu= and disk= from the step",
+                ],
             )
         if not config.network.allowed:
             raise Unusable(
@@ -219,7 +222,14 @@ def _translated(action: str, sandbox_id: str | None = None) -> Iterator[None]:
     except OSError as e:
         raise Unavailable(f"Daytona could not be reached to {action}: {type(e).__name__}: {e}") from None
     except Exception as e:
-        if type(e).__module__.partition(".")[0] in ("httpx", "httpx_ws", "wsproto", "urllib3", "httpcore", "exceptiongroup"):
+        if type(e).__module__.partition(".")[0] in (
+            "httpx",
+            "httpx_ws",
+            "wsproto",
+            "urllib3",
+            "httpcore",
+            "exceptiongroup",
+        ):
             raise Unavailable(f"The connection to Daytona broke while px tried to {action}: {e}") from None
         raise
 
@@ -231,7 +241,7 @@ def _by_status(action: str, sandbox_id: str | None, error: Any) -> Unavailable |
     if status in (400, 409, 422) or (status == 404 and not sandbox_id):
         return Refused(
             f"Daytona refused to {action}: {error}",
-            fix=["Check image=, cpu=, memory=, gpu= and disk= of the step against your Daytona account: daytona snapshot list"],
+            fix=["Check image=, cpu=, memory=, gpu= and disk= against your account: daytona snapshot list"],
         )
     return Unavailable(f"Daytona could not {action}: {error}", retry_after=_retry_after(error))
 

@@ -205,7 +205,9 @@ def _translated(action: str, sandbox_id: str | None = None) -> Iterator[None]:
     except (e2b.SandboxException, e2b.BuildException) as e:
         raise _by_status(action, e) from None
     except json.JSONDecodeError as e:
-        raise Unavailable(f"E2B, or something before it, gave no sensible answer to the request to {action}: {e}") from None
+        raise Unavailable(
+            f"E2B, or something before it, gave no sensible answer to the request to {action}: {e}"
+        ) from None
     except (httpx.HTTPError, OSError) as e:
         raise Unavailable(f"E2B could not be reached to {action}: {type(e).__name__}: {e}") from None
     except Exception as e:

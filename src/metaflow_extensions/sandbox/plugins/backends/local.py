@@ -43,7 +43,8 @@ class LocalBackend(SandboxBackend):
             from px.home import Home
         except ImportError:
             raise Unusable(
-                "The local sandbox needs px, which is not installed.", fix=["Install it: pip install 'px-sandbox[metaflow]'"]
+                "The local sandbox needs px, which is not installed.",
+                fix=["Install it: pip install 'px-sandbox[metaflow]'"],
             ) from None
         problem = Bubblewrap(Home.from_environment()).problem()
         if problem is not None:
