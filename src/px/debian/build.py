@@ -62,10 +62,11 @@ def _unpack(
     except BadPackageError as e:
         if e.damaged:
             discard_source(store, e.package.sha256)
-        raise _build_error(lock, e) from e
+        raise build_error(lock, e) from e
 
 
-def _build_error(lock: BaseLock, error: BadPackageError) -> PxError:
+def build_error(lock: BaseLock, error: BadPackageError) -> PxError:
+    """The error for a package that cannot be used, with its name and what to do."""
     problem = f"the package {error.package.label} of {lock.name} cannot be used: {error.problem}"
     if error.damaged:
         why = ["The disk or another program changed the file after it was downloaded; px removed it from the store."]

@@ -23,25 +23,33 @@ CONNECTIONS = 8
 
 
 def ensure_packages(
-    store: Store, lock: BaseLock, packages: Sequence[PinnedPackage], *, offline: bool = False
+    store: Store,
+    lock: BaseLock,
+    packages: Sequence[PinnedPackage],
+    *,
+    offline: bool = False,
+    sources: Sequence[Mirror] | None = None,
 ) -> dict[str, Path]:
-    """Where each package's .deb lies in the store, by name; what is not there is downloaded."""
+    """Where each package's file lies in the store, by name; what is not there is downloaded.
+
+    ``sources`` are asked in order; Debian's own are the default.
+    """
     found = {p.name: find_source(store, p.sha256) for p in packages}
     missing = [p for p in packages if found[p.name] is None]
     if missing:
         if offline:
             raise _offline_error(lock, missing)
-        fetched = _download(store, lock, missing)
+        fetched = _download(store, lock, missing, mirrors(lock.date) if sources is None else sources)
         found |= dict(zip((p.name for p in missing), fetched, strict=True))
     return {name: path for name, path in found.items() if path is not None}
 
 
-def _download(store: Store, lock: BaseLock, packages: Sequence[PinnedPackage]) -> list[Path]:
+def _download(store: Store, lock: BaseLock, packages: Sequence[PinnedPackage], sources: Sequence[Mirror]) -> list[Path]:
     from px.http import Http
 
-    http, sources = Http(connections=CONNECTIONS), mirrors(lock.date)
+    http = Http(connections=CONNECTIONS)
     console.detail(f"{lock.name}: {len(packages)} packages from {sources[0].origin}")
-    label = f"Downloading {len(packages)} Debian packages"
+    label = f"Downloading {len(packages)} system packages"
     with console.progress(label, sum(p.size for p in packages)) as bar, ThreadPoolExecutor(CONNECTIONS) as pool:
 
         def fetch(package: PinnedPackage) -> Path:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 DATA = Path(__file__).parent.parent / "data"
 SEEDS = DATA / "base-packages.toml"
+ALPINE_SEEDS = DATA / "alpine-packages.toml"
 CAPABILITIES = DATA / "capabilities.toml"
 KEYRING = DATA / "bases" / "debian-archive-keyring.gpg"
 POCKETS = ("", "-updates", "-security")

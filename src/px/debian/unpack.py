@@ -75,11 +75,12 @@ def unpack_all(
     packages: Sequence[PinnedPackage],
     locate: Callable[[PinnedPackage], Path],
     on_done: Callable[[PinnedPackage], None] = lambda _: None,
+    read: Callable[[PinnedPackage, Path], Deb] = load,
 ) -> list[Unpacked]:
     """Unpack packages into the image: decompressed on all cores, written in one fixed order."""
     owners: dict[str, _Unpacker] = {}
     done = []
-    for package, deb in _decompressed(unpacking_order(packages), locate):
+    for package, deb in _decompressed(unpacking_order(packages), locate, read):
         try:
             done.append(_Unpacker(image, package, deb.control, owners).run(deb.data))
         except (BadArchiveError, ValueError) as e:
@@ -94,11 +95,13 @@ def unpacking_order(packages: Sequence[PinnedPackage]) -> list[PinnedPackage]:
 
 
 def _decompressed(
-    packages: Sequence[PinnedPackage], locate: Callable[[PinnedPackage], Path]
+    packages: Sequence[PinnedPackage],
+    locate: Callable[[PinnedPackage], Path],
+    read: Callable[[PinnedPackage, Path], Deb],
 ) -> Iterator[tuple[PinnedPackage, Deb]]:
     workers = max(2, os.cpu_count() or 1)
     with ThreadPoolExecutor(workers) as pool:
-        pending: deque[Future[Deb]] = deque(pool.submit(load, p, locate(p)) for p in packages)
+        pending: deque[Future[Deb]] = deque(pool.submit(read, p, locate(p)) for p in packages)
         try:
             for package in packages:
                 # Taken off the queue, so that its archive is freed once it is written.

@@ -8,6 +8,7 @@ files, so a root file system is the trees on top of each other.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -21,6 +22,7 @@ from px.store.objects import tree_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from types import ModuleType
 
     from px.debian.bytecode import Interpreter
     from px.debian.image import Below
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 SHIPPED = Path(__file__).parent.parent / "data" / "bases"
 DEFAULT = "debian-12"
+# Bases that px can make but ships no pins for.
+OPT_IN = ("alpine-3.20",)
 DIRECTORY_VARIABLE = "PX_BASES"
 _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 TRIPLETS = {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
@@ -74,6 +78,8 @@ class Base(Layer):
     @property
     def library_directories(self) -> tuple[str, ...]:
         """Where its loader looks without being told, as paths from the root."""
+        if is_alpine(self.name):
+            return ("/lib", "/usr/local/lib", "/usr/lib")
         triplet = TRIPLETS[self.architecture]
         return (f"/usr/local/lib/{triplet}", f"/usr/lib/{triplet}", "/usr/local/lib", "/usr/lib")
 
@@ -103,6 +109,8 @@ def load_base_lock(name: str, architecture: str) -> BaseLock:
     directory = locks_directory()
     if not (directory / file_name(name, architecture)).is_file():
         known = known_bases()
+        if name in OPT_IN and name not in known:
+            raise _not_pinned(name)
         if name in known:
             raise PxError("PX900", base=name, problem=f"px has no lock of it for {architecture}")
         raise unknown_base(name, known)
@@ -110,6 +118,19 @@ def load_base_lock(name: str, architecture: str) -> BaseLock:
         return read(directory, name, architecture)
     except (ValueError, KeyError, TypeError) as e:
         raise PxError("PX900", base=name, problem=f"its lock in {directory} cannot be read: {e}") from e
+
+
+def _not_pinned(name: str) -> PxError:
+    return PxError(
+        "PX900",
+        base=name,
+        problem="px has no pins of it yet",
+        why=["It is an opt-in base that nobody has locked against Alpine's archive; px does not guess versions."],
+        fix=[
+            f"Lock it yourself: PX_ALPINE_MIRROR=URL PX_ALPINE_KEYS=DIR px base lock {name} --out LOCKS",
+            "Then use these locks: export PX_BASES=LOCKS",
+        ],
+    )
 
 
 def unknown_base(name: str, known: Sequence[str]) -> PxError:
@@ -128,9 +149,7 @@ def ensure_base(store: Store, lock: BaseLock, *, offline: bool = False) -> Base:
     packages = lock.pinned(lock.base)
 
     def make(draft: Draft) -> Payload:
-        from px.debian.build import build_base
-
-        tree = build_base(store, lock, packages, draft.tree(), offline=offline)
+        tree = _maker(lock).build_base(store, lock, packages, draft.tree(), offline=offline)
         return {
             "name": lock.name,
             "variant": lock.variant,
@@ -155,9 +174,11 @@ def ensure_bytecode_layer(store: Store, base: Base, *, offline: bool = False) ->
     def make(draft: Draft) -> Payload:
         from px.debian.bytecode import compile_sources
 
+        writer = draft.tree()
+        if is_alpine(base.name):  # its python3-pyc package has them
+            return {"what": "bytecode", "python": base.python.full, "tree": writer.finish()}
         interpreter = interpreter_of(store, base, offline=offline)
         files = _modules(_below(store, base), f"usr/lib/python{base.python.major}.{base.python.minor}/")
-        writer = draft.tree()
         for path, content in sorted(compile_sources(interpreter, files, draft.path)):
             writer.file(path, content)
         return {"what": "bytecode", "python": base.python.full, "tree": writer.finish()}
@@ -228,11 +249,9 @@ def _ensure_layer(
         return None
 
     def make(draft: Draft) -> Payload:
-        from px.debian.build import build_layer
-
         draft.refs.extend(f"{layer.kind}/{layer.oid}" for layer in (base, *on))
         below = [_below(store, layer) for layer in (base, *on)]
-        tree = build_layer(store, base.lock, packages, draft.tree(), below, offline=offline)
+        tree = _maker(base.lock).build_layer(store, base.lock, packages, draft.tree(), below, offline=offline)
         rows: list[Value] = [_package_row(p) for p in packages]
         payload: Payload = {"what": what, "base": base.oid, "packages": rows, "tree": tree}
         return payload | ({"on": [layer.oid for layer in on]} if on else {})
@@ -240,6 +259,17 @@ def _ensure_layer(
     key = _key(base.lock, packages, [what, base.oid, *(layer.oid for layer in on)])
     oid = store.ensure("layer", key, make, label=f"the {what} layer of {base.name}")
     return Layer(oid, "layer", what, store.tree("layer", oid), packages)
+
+
+def _maker(lock: BaseLock) -> ModuleType:
+    """The module that makes this distribution's trees."""
+    import importlib
+
+    return importlib.import_module(f"px.{'alpine' if is_alpine(lock.name) else 'debian'}.build")
+
+
+def is_alpine(name: str) -> bool:
+    return name.startswith("alpine-")
 
 
 def _below(store: Store, layer: Layer) -> Below:
@@ -280,9 +310,9 @@ def _os_release(tree: Path) -> Value:
 
 
 def _python(packages: Iterable[PinnedPackage]) -> Python:
-    full = next(
-        p.version.partition("-")[0] for p in packages if p.name.startswith("python3.") and p.name.endswith("-minimal")
-    )
+    # Debian's python3 has the version of the default, python3.N-minimal that of the interpreter.
+    found = [p for p in packages if re.fullmatch(r"python3\.\d+-minimal|python3", p.name)]
+    full = max(found, key=lambda p: len(p.name)).version.partition("-")[0]
     major, minor = full.split(".")[:2]
     return Python(int(major), int(minor), full)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from px.cli import main as cli
 from px.debian import lock as locks
 from px.debian import relock as relocking
 from px.debian.mirror import from_environment, mirrors
@@ -181,11 +182,7 @@ def _apt(names: set[str]) -> dict[str, str]:
 
 
 @pytest.mark.network
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from px.cli import main as cli
-
-    monkeypatch.setitem(cli.COMMANDS, "base lock", cli.Command("base_lock", "Lock a base"))
-    monkeypatch.setitem(cli.GROUPS, "base", "Bases")
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["base", "lock", "debian-12", "--architecture", host_architecture(), "--out", str(tmp_path)]
     assert cli.run([*arguments, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)

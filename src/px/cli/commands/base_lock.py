@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from px.debian.lock import BaseLock
     from px.debian.relock import Seeds
 
-SUMMARY = "Pin the packages of a base anew, from the archive's signed index (for px's maintainers)"
+SUMMARY = "Pin a base anew from the archive's signed index (for px's maintainers)"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -7,6 +7,8 @@ import hashlib
 import re
 from typing import TYPE_CHECKING
 
+from px.debian.der import encoded, values
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -73,8 +75,8 @@ def subject_hash(der: bytes) -> str:
 
 
 def _subject(der: bytes) -> bytes:
-    certificate = next(_values(der))[1]
-    fields = _values(next(_values(certificate))[1])
+    certificate = next(values(der))[1]
+    fields = values(next(values(certificate))[1])
     # version [0], serial, signature algorithm, issuer, validity, subject; version may be absent
     found = [content for tag, content in fields if tag != 0xA0]
     return found[4]
@@ -83,12 +85,12 @@ def _subject(der: bytes) -> bytes:
 def _canonical_name(name: bytes) -> bytes:
     """The sets of a name, strings as UTF-8 in lower case with white space collapsed, without the outer header."""
     out = b""
-    for _, one_set in _values(name):
+    for _, one_set in values(name):
         pairs = b""
-        for _, pair in _values(one_set):
-            (oid_tag, oid), (tag, value) = _values(pair)
-            pairs += _encoded(0x30, _encoded(oid_tag, oid) + _canonical_value(tag, value))
-        out += _encoded(0x31, pairs)
+        for _, pair in values(one_set):
+            (oid_tag, oid), (tag, value) = values(pair)
+            pairs += encoded(0x30, encoded(oid_tag, oid) + _canonical_value(tag, value))
+        out += encoded(0x31, pairs)
     return out
 
 
@@ -97,29 +99,8 @@ _ENCODINGS = {12: "utf-8", 19: "ascii", 20: "latin-1", 22: "ascii", 26: "ascii",
 
 def _canonical_value(tag: int, value: bytes) -> bytes:
     if tag not in _ENCODINGS:
-        return _encoded(tag, value)
+        return encoded(tag, value)
     text = value.decode(_ENCODINGS[tag]).encode("utf-8")
     text = _WHITE.sub(b" ", text.strip(b" \t\n\v\f\r"))
     # Lower case for ASCII only: OpenSSL leaves other letters alone, and so does bytes.lower.
-    return _encoded(12, text.lower())
-
-
-def _values(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """The DER values that ``content`` is a sequence of."""
-    at = 0
-    while at < len(content):
-        tag, length = content[at], content[at + 1]
-        at += 2
-        if length & 0x80:
-            octets = length & 0x7F
-            length = int.from_bytes(content[at : at + octets], "big")
-            at += octets
-        yield tag, content[at : at + length]
-        at += length
-
-
-def _encoded(tag: int, content: bytes) -> bytes:
-    if len(content) < 0x80:
-        return bytes([tag, len(content)]) + content
-    octets = (len(content).bit_length() + 7) // 8
-    return bytes([tag, 0x80 | octets]) + len(content).to_bytes(octets, "big") + content
+    return encoded(12, text.lower())

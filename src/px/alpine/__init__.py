@@ -1,0 +1,1 @@
+"""Alpine without Alpine's tools: signed indexes, versions, dependencies and .apk files."""

@@ -1,0 +1,78 @@
+"""Reading .apk files and indexes: gzip streams one after the other, a tar archive in each.
+
+The first stream holds a signature over the second.  In a package the second is the control part, whose
+``datahash`` is the sha256 of the third, the files; so one signature, or one hash of the control part in a
+signed index, vouches for everything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from dataclasses import dataclass
+
+from px.debian.archive import FILE, BadArchiveError, members
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One gzip stream: its bytes as they are in the file, and what they hold."""
+
+    packed: bytes
+    content: bytes
+
+    def files(self) -> dict[str, bytes]:
+        return {m.path: bytes(m.content) for m in members(self.content) if m.kind == FILE}
+
+
+@dataclass(frozen=True)
+class Apk:
+    """A package: what it says about itself, the hash by which an index knows it, and its files."""
+
+    info: dict[str, list[str]]
+    control_sha1: str
+    data: bytes
+    """The uncompressed tar archive of the files."""
+
+    def one(self, name: str) -> str:
+        return self.info.get(name, [""])[0]
+
+
+def streams(content: bytes) -> list[Stream]:
+    """Cut a file at the ends of its gzip streams."""
+    found, rest = [], content
+    while rest:
+        unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        try:
+            unpacked = unpacker.decompress(rest) + unpacker.flush()
+        except zlib.error as e:
+            raise BadArchiveError(f"damaged gzip data: {e}") from e
+        if not unpacker.eof:
+            raise BadArchiveError("the last gzip stream is cut off")
+        found.append(Stream(rest[: len(rest) - len(unpacker.unused_data)], unpacked))
+        rest = unpacker.unused_data
+    return found
+
+
+def read_apk(content: bytes) -> Apk:
+    """Take a package apart and check that its files are those that its control part names."""
+    parts = streams(content)
+    if parts and any(name.startswith(".SIGN.") for name in parts[0].files()):
+        parts = parts[1:]
+    if len(parts) != 2:
+        raise BadArchiveError("not an Alpine package: it must have a control part and files")
+    control, data = parts
+    info = parse_info(control.files().get(".PKGINFO", b""))
+    if info.get("datahash", [""])[0] != hashlib.sha256(data.packed).hexdigest():
+        raise BadArchiveError("its files are not those that its control part names")
+    return Apk(info, hashlib.sha1(control.packed, usedforsecurity=False).hexdigest(), data.content)
+
+
+def parse_info(text: bytes) -> dict[str, list[str]]:
+    """``.PKGINFO``: ``name = value`` lines, some of them repeated."""
+    found: dict[str, list[str]] = {}
+    for line in text.decode("utf-8", "replace").splitlines():
+        name, equals, value = line.partition(" = ")
+        if equals and not line.startswith("#"):
+            found.setdefault(name.strip(), []).append(value.strip())
+    return found

@@ -1,0 +1,63 @@
+"""Alpine's signatures: RSA over one gzip stream, by a key that is known under its file's name."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from typing import TYPE_CHECKING
+
+from px.debian.der import encoded, values
+from px.debian.release import UntrustedError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from px.alpine.apk import Stream
+
+_MEMBER = re.compile(r"\.SIGN\.(RSA|RSA256)\.(.+)")
+_DIGESTS = {"RSA": ("sha1", "2b0e03021a"), "RSA256": ("sha256", "608648016503040201")}
+
+
+def verify(signature: Stream, signed: Stream, keys: Path) -> None:
+    """Raise unless a key in the directory ``keys`` signed the packed bytes of ``signed``."""
+    unknown = []
+    for member, content in signature.files().items():
+        found = _MEMBER.fullmatch(member)
+        if found is None:
+            continue
+        key = keys / found[2]
+        if "/" in found[2] or not key.is_file():
+            unknown.append(found[2])
+        elif _is_signed(key.read_text(encoding="ascii"), content, signed.packed, found[1]):
+            return
+        else:
+            raise UntrustedError(f"its signature by {found[2]} is not good")
+    raise UntrustedError(f"none of the keys in {keys} signed it (signed by: {', '.join(unknown) or 'nobody'})")
+
+
+def _is_signed(pem: str, signature: bytes, content: bytes, algorithm: str) -> bool:
+    modulus, exponent = _public_key(pem)
+    size = (modulus.bit_length() + 7) // 8
+    name, oid = _DIGESTS[algorithm]
+    digest = hashlib.new(name, content, usedforsecurity=False).digest()
+    kind = encoded(0x30, encoded(0x06, _oid(oid)) + encoded(0x05, b""))
+    info = encoded(0x30, kind + encoded(0x04, digest))
+    # PKCS #1 v1.5: the whole block is compared, so there is nothing in it that an attacker could choose.
+    expected = b"\x00\x01" + b"\xff" * (size - len(info) - 3) + b"\x00" + info
+    if len(signature) != size:
+        return False
+    return pow(int.from_bytes(signature, "big"), exponent, modulus).to_bytes(size, "big") == expected
+
+
+def _oid(hexadecimal: str) -> bytes:
+    return bytes.fromhex(hexadecimal)
+
+
+def _public_key(pem: str) -> tuple[int, int]:
+    body = "".join(line for line in pem.splitlines() if line and not line.startswith("-----"))
+    (_, outer), *_ = values(base64.b64decode(body))
+    bits = next(content for tag, content in values(outer) if tag == 0x03)
+    (_, key), *_ = values(bits[1:])  # the first byte counts unused bits: none
+    modulus, exponent = (int.from_bytes(content, "big") for _, content in values(key))
+    return modulus, exponent
