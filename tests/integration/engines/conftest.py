@@ -58,10 +58,12 @@ class Driver:
             **self.more,
             **fields,
         }
-        command = [sys.executable, str(DRIVER), self.engine, json.dumps(spec)]
-        if self.uid != os.geteuid():
-            command = ["setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups", *command]
-        return command
+        return self.as_user([sys.executable, str(DRIVER), self.engine, json.dumps(spec)])
+
+    def as_user(self, command: list[str]) -> list[str]:
+        if self.uid == os.geteuid():
+            return command
+        return ["setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups", *command]
 
     def environment(self) -> dict[str, str]:
         return {**os.environ, "PX_HOME": str(self.directory / "px-home"), "HOME": str(self.directory), **self.env}
