@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.index import Index
-from tests.support.px import PX, run_px, snapshot
+from tests.support.px import PX, UV, run_px, snapshot
 
 
 def state(root: Path) -> str:
@@ -154,7 +154,7 @@ def test_a_missing_env_is_rebuilt_in_development(synced: Path) -> None:
 
 
 def test_a_wrong_hash_in_the_lock_is_refused(app: Path, index: Index) -> None:
-    subprocess.run(["uv", "lock", "-q"], cwd=app, check=True)
+    subprocess.run([UV, "lock", "-q"], cwd=app, check=True)
     lock = app / "uv.lock"
     text = lock.read_text()
     start = text.index("sha256:", text.index("hello-1.0-py3")) + 7
@@ -194,7 +194,7 @@ def test_a_hostile_wheel_is_refused(
 
 
 def test_a_cut_connection_is_tried_again(app: Path, index: Index) -> None:
-    subprocess.run(["uv", "lock", "-q"], cwd=app, check=True)
+    subprocess.run([UV, "lock", "-q"], cwd=app, check=True)
     index.cut_after = 20
     run_px("sync", cwd=app)
     assert not index.cut_after
@@ -202,7 +202,7 @@ def test_a_cut_connection_is_tried_again(app: Path, index: Index) -> None:
 
 
 def test_offline_says_what_is_missing(app: Path, index: Index) -> None:
-    subprocess.run(["uv", "lock", "-q"], cwd=app, check=True)
+    subprocess.run([UV, "lock", "-q"], cwd=app, check=True)
     done = run_px("sync", "--offline", cwd=app, check=False)
     assert "PX202" in done.stderr
     run_px("sync", cwd=app)
@@ -360,8 +360,8 @@ def test_a_workspace_has_one_env(tmp_path: Path, index: Index) -> None:
 
 
 def test_a_pylock_is_read_and_never_written(app: Path, index: Index) -> None:
-    subprocess.run(["uv", "lock", "-q"], cwd=app, check=True)
-    subprocess.run(["uv", "export", "-q", "--format", "pylock.toml", "-o", "pylock.toml"], cwd=app, check=True)
+    subprocess.run([UV, "lock", "-q"], cwd=app, check=True)
+    subprocess.run([UV, "export", "-q", "--format", "pylock.toml", "-o", "pylock.toml"], cwd=app, check=True)
     (app / "uv.lock").unlink()
     before = snapshot(app)
     run_px("sync", cwd=app)
@@ -386,7 +386,7 @@ def test_a_read_only_project_runs(synced: Path) -> None:
 def test_update_moves_only_the_lock(app: Path, index: Index) -> None:
     manifest = app / "pyproject.toml"
     manifest.write_text(manifest.read_text().replace('["hello"]', '["leaf"]'))
-    subprocess.run(["uv", "lock", "-q", "--upgrade-package", "leaf==1.0"], cwd=app, check=True)
+    subprocess.run([UV, "lock", "-q", "--upgrade-package", "leaf==1.0"], cwd=app, check=True)
     run_px("sync", cwd=app)
     before = manifest.read_bytes()
     assert '"1.0"' in (app / "uv.lock").read_text().partition('\nname = "leaf"')[2][:30]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.index import serving
-from tests.support.px import run_px
+from tests.support.px import UV, run_px
 
 SECRET = "s3cr3t-w0rd"
 
@@ -54,7 +54,7 @@ def test_a_wrong_password_says_what_to_check(
     monkeypatch.setenv("NETRC", "/dev/null")
     with serving(wheelhouse) as open_index:
         monkeypatch.setenv("UV_DEFAULT_INDEX", open_index.url)
-        subprocess.run(["uv", "lock", "-q"], cwd=app, check=True)
+        subprocess.run([UV, "lock", "-q"], cwd=app, check=True)
         open_index.password = SECRET
         done = run_px("sync", cwd=app, check=False)
     assert "PX201" in done.stderr

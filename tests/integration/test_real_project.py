@@ -10,7 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.support.px import run_px, snapshot
+from tests.support.px import UV, run_px, snapshot
 
 pytestmark = pytest.mark.network
 
@@ -54,7 +54,7 @@ def test_an_existing_uv_project(tmp_path: Path) -> None:
     (root / "packages/worker/pyproject.toml").write_text(WORKER)
     (root / "packages/worker/src/worker/__init__.py").write_text("def main():\n    print('working')\n")
     (root / ".gitignore").write_text("*.egg-info/\n")
-    for command in (["uv", "lock", "-q"], ["git", "init", "-q"], ["git", "add", "-A"]):
+    for command in ([UV, "lock", "-q"], ["git", "init", "-q"], ["git", "add", "-A"]):
         subprocess.run(command, cwd=root, check=True)
     before = snapshot(root)
 
@@ -76,7 +76,7 @@ def test_an_existing_uv_project(tmp_path: Path) -> None:
     probe = "import importlib.metadata as m; print(*{f'{d.name}=={d.version}' for d in m.distributions()}, sep='\\n')"
     ours = normalized(run_px("run", "python", "-I", "-c", probe, cwd=root).stdout)
     flags = ["--all-groups", "--all-extras", "--all-packages", "--no-annotate", "--no-hashes", "--no-header"]
-    command = ["uv", "export", "-q", "--frozen", "--no-emit-workspace", *flags]
+    command = [UV, "export", "-q", "--frozen", "--no-emit-workspace", *flags]
     theirs = normalized(subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout)
     assert ours - {"worker 0.3"} == theirs
 

@@ -18,7 +18,7 @@ from px.home import Home
 from px.store.objects import Store
 from px.store.verify import verify
 from tests.support.index import Index
-from tests.support.px import PX, run_px
+from tests.support.px import PX, UV, run_px
 
 MAKE = textwrap.dedent(
     """
@@ -104,7 +104,7 @@ def test_a_full_disk_is_px810_and_harms_nothing(app: Path, index: Index, tmp_pat
 
     big = WheelSpec("bulky", files={f"bulky/{i}.bin": random.Random(i).randbytes(500_000) for i in range(16)})
     big.write(index.directory)
-    subprocess.run(["uv", "lock", "-q"], cwd=app, check=True)
+    subprocess.run([UV, "lock", "-q"], cwd=app, check=True)
     script = f"""
     cd '{app}'
     export PX_HOME=$SMALL/home

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 PX = Path(sys.executable).parent / "px"
+UV = str(Path(sys.executable).parent / "uv")
 
 
 def run_px(
