@@ -27,6 +27,8 @@ PACKAGES = "boto3 botocore s3transfer jmespath dateutil six.py urllib3 requests 
 SITE = "/usr/local/lib/python3.11/dist-packages"
 HOME = "/home/user"
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": HOME, "LANG": "C.UTF-8", "USER": "user"}
+# Images for Metaflow say so when they bring what it needs.
+ENVIRONMENT["METAFLOW_SKIP_INSTALL_DEPENDENCIES"] = "1"
 
 
 @dataclass
@@ -109,6 +111,7 @@ async def _reader(stream: IO[bytes]) -> asyncio.StreamReader:
 
 def _session(network: bool) -> Session:
     layers = _layers()
+    python = Mount(layers[0] / "usr/bin/python3.11", "/usr/local/bin/python", read_only=True)
     site = Path(sysconfig.get_paths()["purelib"])
     found = [site / name for name in PACKAGES.split() if (site / name).exists()]
     spec = RunSpec(
@@ -118,7 +121,7 @@ def _session(network: bool) -> Session:
         cwd=HOME,
         home=HOME,
         user=User(name="user"),
-        mounts=tuple(Mount(path, f"{SITE}/{path.name}", read_only=True) for path in found),
+        mounts=(python, *(Mount(path, f"{SITE}/{path.name}", read_only=True) for path in found)),
         network=network,
     )
     return Session(Bubblewrap(Home.from_environment()), spec)

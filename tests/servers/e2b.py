@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 VERSION = "0.5.7"
 KNOWN = {"templateID", "timeout", "metadata", "envVars", "allow_internet_access", "autoPauseMemory", "secure"}
-TEMPLATES = {"base"}
+TEMPLATES = {"base", "code-interpreter-v1"}
 JSON_STREAM = "application/connect+json"
 KEEPALIVE = 10.0
 

@@ -186,8 +186,8 @@ def fresh(server: Server) -> Iterator[Server]:
     server.wait_empty()
 
 
-@pytest.fixture(scope="session")
-def s3(sandbox_home: Home) -> Iterator[dict[str, str]]:
+@contextmanager
+def s3_server() -> Iterator[dict[str, str]]:
     """An S3 server with a bucket, as the variables that Metaflow wants."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -217,6 +217,12 @@ def s3(sandbox_home: Home) -> Iterator[dict[str, str]]:
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.fixture(scope="session")
+def s3(sandbox_home: Home) -> Iterator[dict[str, str]]:
+    with s3_server() as variables:
+        yield variables
 
 
 def _wait_for(url: str) -> None:
