@@ -174,7 +174,8 @@ def docker(scratch: Path) -> Iterator[dict[str, str] | None]:
     finally:
         process.terminate()
         process.wait(30)
-        subprocess.run(["umount", "-R", f"{folder}/data"], capture_output=True, check=False)
+        for place in ("data", "exec/netns/default"):
+            subprocess.run(["umount", "-R", f"{folder}/{place}"], capture_output=True, check=False)
         shutil.rmtree(folder, ignore_errors=True)
 
 
