@@ -161,6 +161,24 @@ def layer_files(layer: ReadLayer, source: str = "the image") -> dict[str, File]:
     return found
 
 
+def check_layers(image: ReadImage) -> None:
+    """Read every layer and compare it with its digest: PX923 names the first that is damaged or missing."""
+    for layer in image.layers:
+        if not layer.digest:  # an older `docker save`: its layers are compared by their content
+            layer_files(layer, image.name)
+            continue
+        digest = hashlib.sha256()
+        try:
+            with layer.open() as raw:
+                while chunk := raw.read(1 << 20):
+                    digest.update(chunk)
+        except (OSError, FetchError, RegistryError) as e:
+            raise PxError("PX923", source=image.name, problem=f"layer {layer.digest} cannot be read: {e}") from e
+        if f"sha256:{digest.hexdigest()}" != layer.digest:
+            problem = f"a layer is damaged: its digest is sha256:{digest.hexdigest()}, not {layer.digest}"
+            raise PxError("PX923", source=image.name, problem=problem)
+
+
 def _file(archive: tarfile.TarFile, member: tarfile.TarInfo, before: dict[str, File]) -> File:
     kind, content, size = _KINDS.get(member.type, "file"), member.linkname, 0
     if kind == "hard link":

@@ -155,7 +155,7 @@ def _spec(
 def _annotations(project: Project, derived: Derived, commit: Commit | None, created: int) -> dict[str, str]:
     prefix = "org.opencontainers.image."
     found = {
-        "title": project.name,
+        "title": project.here.name or "",  # never the directory's name: clones have other ones
         "version": project.here.version or "",
         "revision": commit.revision if commit else "",
         "source": _source(project, commit),
@@ -200,7 +200,7 @@ def _bill(
         metadata = store.tree("pkg-build", package.oid) / "lib" / str(payload["dist_info"]) / "METADATA"
         licences = sbom.python_licences(metadata.read_text(encoding="utf-8", errors="replace"))
         packages.append(sbom.PythonPackage(package.name, package.version, str(payload["source"]), licences))
-    subject = sbom.Subject(project.name, project.here.version or "", built.digest, spec.created)
+    subject = sbom.Subject(project.here.name or "app", project.here.version or "", built.digest, spec.created)
     return sbom.bill_of_materials(subject, packages)
 
 

@@ -52,11 +52,12 @@ def main(args: argparse.Namespace, context: Context) -> int:
 def verify(context: Context, situation: Situation, image: ReadImage, outputs: tuple[Path, ...] = ()) -> list[str]:
     """The differences between an image and what this project gives now, in lines."""
     from px.oci.blobs import Blobs
-    from px.oci.image import compare, read_images
+    from px.oci.image import check_layers, compare, read_images
     from px.oci.layout import release, write_layout
     from px.oci.sources import LayoutSource
     from px.sandbox.pack import architecture_of, commit_here, pack, selection_of
 
+    check_layers(image)
     chosen = Selection.from_json(selection_of(image.labels))
     commit = commit_here(situation.project.root)
     said = image.annotations.get("org.opencontainers.image.revision", "")
