@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -19,6 +20,8 @@ from px.engines.spec import Limits
 from px.errors import PxError
 from px.home import Home
 from tests.conftest import REPO
+from tests.support.index import Index
+from tests.support.px import PX
 
 from .conftest import ACCESS, SECRET, Workspace
 
@@ -200,6 +203,52 @@ def test_the_runner_api(workspace: Workspace) -> None:
     run = f"Runner({str(flow)!r}, decospecs=['sandbox'], show_output=False).run()"
     code = f"(lambda r: [r.status, r.run.data.depth])({run})"
     assert workspace.ask(code) == ["successful", 4]
+
+
+PROJECT_FLOW = """
+from metaflow import FlowSpec, step
+import hello
+
+class ProjectFlow(FlowSpec):
+    @step
+    def start(self):
+        self.where = hello.__file__
+        self.next(self.end)
+
+    @step
+    def end(self):
+        pass
+
+if __name__ == "__main__":
+    ProjectFlow()
+"""
+
+
+def test_the_project_around_the_flow(index: Index, app: Path, workspace: Workspace) -> None:
+    """Its locked packages are in the sandbox, under the sbx_id that `px run --sandbox` has there."""
+    assert index.url
+    (app / "flow.py").write_text(PROJECT_FLOW)
+    (app / "hello.py").write_text("")  # the launcher needs something to import; the sandbox has the real one
+    inside = Workspace(app, workspace.env)
+    subprocess.run([PX, "sync", "--sandbox"], cwd=app, env=inside.env, check=True, capture_output=True)
+    (app / "hello.py").unlink()
+    shim = workspace.root / "hello.py"
+    shim.write_text("")
+    done = subprocess.run(
+        [sys.executable, "flow.py", "run", "--with", "sandbox"],
+        cwd=app,
+        env={**inside.env, "PYTHONPATH": str(workspace.root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert inside.ask("Flow('ProjectFlow').latest_run['start'].task.data.where").startswith("/opt/px/env/")
+    metadata = inside.ask("Flow('ProjectFlow').latest_run['start'].task.metadata_dict")
+    explained = subprocess.run(
+        [PX, "sandbox", "explain", "--json"], cwd=app, env=inside.env, check=True, capture_output=True, text=True
+    )
+    assert json.loads(explained.stdout)["details"]["sbx_id"] == metadata["sandbox-image"]
 
 
 def test_with_a_remote_datastore(workspace: Workspace, s3: dict[str, str]) -> None:

@@ -102,7 +102,7 @@ class LocalEntrypoint(list[str]):
     """
 
     def __init__(self, cli_args: Any, deco: Any, home: Home, image: local_image.LocalImage, tree: Path, config: Any):
-        super().__init__([image.python, *cli_args.entrypoint[1:]])
+        super().__init__([deco.attributes["executable"] or image.python, *cli_args.entrypoint[1:]])
         self._cli_args, self._deco, self._home = cli_args, deco, home
         self._image, self._tree, self._config = image, tree, config
         self._id = f"local-{uuid.uuid4().hex[:16]}"
@@ -124,7 +124,8 @@ class LocalEntrypoint(list[str]):
     def _spec(self, python: str) -> dict[str, Any]:
         task, image, config = self._cli_args.task, self._image, self._config
         resources = config.resources
-        interpreter = None if python == image.python else Path(python)
+        own = python in (image.python, self._deco.attributes["executable"])
+        interpreter = None if own else Path(python)
         mounts, scratch = task_mounts(
             self._home,
             task,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from px.home import Home
 
 DEFAULT_BASE = "debian-12"
-LAYOUT = 2
+LAYOUT = 3
 """Of the tree that holds Metaflow; another number makes new trees."""
 
 
@@ -101,12 +101,12 @@ def _bare(home: Home, base_name: str) -> LocalImage:
 def metaflow_tree(home: Home, image: LocalImage) -> Path:
     """A directory with the launcher's Metaflow and extensions, compiled by the image's python; kept for later runs.
 
-    A task must run the same Metaflow as its launcher, as it does everywhere else.  A bare base also lacks what
-    Metaflow requires, so that comes along; a project's image has it from its own lock.
+    A task must run the same Metaflow as its launcher, as it does everywhere else.  What Metaflow requires and the
+    image lacks comes along; what the image has, from a project's own lock, is left alone.
     """
     import hashlib
 
-    files = sorted(_metaflow_files() + (_requirement_files() if image.is_bare else []))
+    files = sorted(_metaflow_files() + _requirement_files(image))
     digest = hashlib.sha256(f"{LAYOUT} {image.image_id} {image.python}\n".encode())
     for name, source in files:
         status = source.stat()
@@ -135,8 +135,8 @@ def _metaflow_files() -> list[tuple[str, Path]]:
     return found
 
 
-def _requirement_files() -> list[tuple[str, Path]]:
-    """The files of what Metaflow requires, and of what that requires."""
+def _requirement_files(image: LocalImage) -> list[tuple[str, Path]]:
+    """The files of what Metaflow requires, and of what that requires, as far as the image has not got it."""
     from importlib import metadata
 
     from packaging.requirements import Requirement
@@ -152,10 +152,17 @@ def _requirement_files() -> list[tuple[str, Path]]:
             continue
         seen.add(distribution.name)
         wanted = [f for f in distribution.files or [] if ".." not in f.parts and f.suffix not in (".pyc", ".so")]
-        found += [(str(file), Path(str(distribution.locate_file(file)))) for file in wanted]
+        if not any(_has(image, f.parts[0]) for f in wanted if f.suffix == ".py"):
+            found += [(str(file), Path(str(distribution.locate_file(file)))) for file in wanted]
         requirements = [Requirement(text) for text in distribution.requires or []]
         waiting += [r.name for r in requirements if r.marker is None or r.marker.evaluate({"extra": ""})]
     return found
+
+
+def _has(image: LocalImage, name: str) -> bool:
+    """Whether the image has a module or package of this name where its python looks for installed ones."""
+    places = ("opt/px/env/lib/python3*/site-packages", "usr/lib/python3/dist-packages")
+    return any(next(layer.glob(f"{place}/{name}"), None) for layer in image.layers for place in places)
 
 
 def _make_tree(home: Home, image: LocalImage, files: list[tuple[str, Path]], tree: Path) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
-import threading
 import time
 from typing import Any
 
@@ -229,6 +229,6 @@ def end(code: int) -> None:
             sys.exit(code)
         os.kill(os.getpid(), code - 128)
         time.sleep(1)
-    # The SDKs keep threads; Metaflow's own sidecars end with their pipes.
-    threading.Timer(5, lambda: os._exit(code)).start() if code else None
-    sys.exit(code)
+    # The SDKs leave threads that may wait for a sandbox which is gone: do what an orderly end does, without them.
+    atexit._run_exitfuncs()
+    os._exit(code)
