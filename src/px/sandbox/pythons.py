@@ -153,10 +153,12 @@ def fetch(choice: Choice, directory: Path, scratch: Path, *, offline: bool) -> P
     console.info(f"Fetching CPython {choice.version} for {choice.architecture} …")
     asked = [uv.find_uv(), "--color", "never", "--no-progress", *(["--offline"] if offline else [])]
     done = process.run([*asked, "python", "install", *flags, choice.key], cwd=directory, env=environment)
-    archive = _kept(Path(kept), choice)
+    # uv keeps an archive before it has looked at its hash: only what it could install is verified.
+    archive = _kept(Path(kept), choice) if done.ok else None
     if archive is None:
         console.detail(uv.explain(done.stderr))
-        raise UnavailableError(reason(done.stderr))
+        absent = "px is offline, and the archive is not in UV_PYTHON_CACHE_DIR"
+        raise UnavailableError(absent if offline else reason(done.stderr))
     return archive
 
 

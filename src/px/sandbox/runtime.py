@@ -139,7 +139,7 @@ def _incompatible(base: Base, wishes: list[Wish], refusal: Wish, version: str | 
         why.append(f"uv cannot provide one for the sandbox either: {reason}")
     else:
         why.append(f"uv could not provide CPython {version}: {reason}")
-        fix.append("Or where the network allows, keep what uv downloads, then run px with the same variable:")
+        fix.append("Where the network allows, keep what uv downloads, then run px with the same variable:")
         fix[-1] += f" UV_PYTHON_CACHE_DIR=DIR uv python install {version}"
     problem = "it has no Python that this project accepts"
     return PxError("PX900", base=base.name, problem=problem, why=why, fix=fix)

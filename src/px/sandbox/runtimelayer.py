@@ -57,7 +57,7 @@ class SandboxPython:
     @property
     def payload(self) -> Payload | None:
         """What stands for the runtime in the profile; None where the runtime's own payload says it all."""
-        return {**self.runtime.payload(), "tree": self.layer.oid} if self.layer else None
+        return {**self.runtime.payload(), "layer": self.layer.oid} if self.layer else None
 
     @property
     def identity(self) -> Payload:
@@ -120,6 +120,8 @@ def _unpack(tar: tarfile.TarFile, tree: TreeWriter) -> None:
     for name, member in sorted(kept.items(), key=lambda item: (item[1].islnk(), item[0])):
         path = f"{PREFIX}/{name}"
         if member.issym():
+            if member.linkname.startswith("/"):
+                raise UnsafePathError(f"link {member.name!r} -> {member.linkname!r} leaves the tree")
             check_link(name, member.linkname)
             tree.symlink(path, member.linkname)
         elif member.islnk():

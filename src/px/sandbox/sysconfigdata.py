@@ -70,7 +70,7 @@ class BuildPrefix:
         if not self.path:
             return text
         # `/install` must not be found in `/usr/bin/install`, nor in `/installed`.
-        return re.sub(rf"(?<![\w.\-/]){re.escape(self.path)}(?![\w.\-])", to, text)
+        return re.sub(rf"(?:(?<![\w\-/])|(?<=-[IL])){re.escape(self.path)}(?![\w.\-])", to, text)
 
 
 def _variables(content: bytes) -> dict[str, object] | None:
