@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 from px.home import Home
 from px.sandbox import pythons
+from px.sandbox.pythonpins import Pin
 from px.sandbox.runtimelayer import PREFIX, ensure_python
 from px.store.objects import Store, tree_spec
 from tests.integration.sandbox_runtime import standalone
@@ -123,6 +125,39 @@ def test_a_kept_archive_serves_without_a_network(
     first = pythons.fetch(chosen, tmp_path, tmp_path / "first", offline=False)
     assert first.parent == tmp_path / "kept"
     assert pythons.fetch(chosen, tmp_path, tmp_path / "second", offline=True) == first
+
+
+def mirrored(build: Standalone, mirror: Path, sha256: str) -> dict[str, Pin]:
+    """A mirror with the archive in it, and pins that name that build."""
+    pin = Pin(build.version, "20240101", {"amd64": sha256})
+    (mirror / pin.build).mkdir(parents=True)
+    (mirror / pin.build / build.archive.name).hardlink_to(build.archive)
+    return {build.version: pin}
+
+
+def test_a_pinned_build_comes_from_the_mirror_although_uv_knows_another(
+    build: Standalone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list is uv's own, which has this release in some other build: what px pins is fetched all the same."""
+    digest = hashlib.sha256(build.archive.read_bytes()).hexdigest()
+    pinned = mirrored(build, tmp_path / "mirror", digest)
+    monkeypatch.setattr(pythons, "pins", lambda: pinned)
+    monkeypatch.setenv("UV_PYTHON_INSTALL_MIRROR", (tmp_path / "mirror").as_uri())
+    chosen = choice(tmp_path)
+    assert chosen.identity == [digest]
+    assert pythons.offers(tmp_path, "amd64")[build.version].url != chosen.url
+    archive = pythons.fetch(chosen, tmp_path, tmp_path, offline=False)
+    assert hashlib.sha256(archive.read_bytes()).hexdigest() == digest
+
+
+def test_a_build_that_is_not_the_pinned_one_is_refused(
+    build: Standalone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pinned = mirrored(build, tmp_path / "mirror", "0" * 64)
+    monkeypatch.setattr(pythons, "pins", lambda: pinned)
+    monkeypatch.setenv("UV_PYTHON_INSTALL_MIRROR", (tmp_path / "mirror").as_uri())
+    with pytest.raises(pythons.UnavailableError, match="Hash mismatch"):
+        pythons.fetch(choice(tmp_path), tmp_path, tmp_path, offline=False)
 
 
 def test_a_changed_archive_is_refused(listed: Standalone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
