@@ -13,6 +13,7 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from px.debian.archive import DIRECTORY, FILE, HARDLINK, BadArchiveError, Deb, Member, members, read_deb
@@ -100,12 +101,15 @@ def _decompressed(
     read: Callable[[PinnedPackage, Path], Deb],
 ) -> Iterator[tuple[PinnedPackage, Deb]]:
     workers = max(2, os.cpu_count() or 1)
+    todo = iter(packages)
     with ThreadPoolExecutor(workers) as pool:
-        pending: deque[Future[Deb]] = deque(pool.submit(read, p, locate(p)) for p in packages)
+        # A few ahead, not all: unpacked archives together can be larger than the memory.
+        ahead: deque[Future[Deb]] = deque(pool.submit(read, p, locate(p)) for p in islice(todo, 3 * workers))
         try:
             for package in packages:
-                # Taken off the queue, so that its archive is freed once it is written.
-                yield package, pending.popleft().result()
+                deb = ahead.popleft().result()
+                ahead.extend(pool.submit(read, p, locate(p)) for p in islice(todo, 1))
+                yield package, deb
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 

@@ -7,6 +7,7 @@ files, so a root file system is the trees on top of each other.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from dataclasses import dataclass, field
@@ -325,9 +326,8 @@ def _publish(store: Store, base: Base) -> None:
     payload = store.payload("sandbox-base", base.oid)
     manifest = {key: value for key, value in payload.items() if key != "fs_tree"}
     view.mkdir(parents=True, exist_ok=True)
-    rootfs = view / "rootfs"
-    if not rootfs.is_symlink():
-        rootfs.symlink_to(os.path.relpath(base.tree, view))
+    with contextlib.suppress(FileExistsError):  # another process was faster
+        (view / "rootfs").symlink_to(os.path.relpath(base.tree, view))
     write_json(view / "manifest.json", manifest | {"base_os_oid": base.oid}, durable=False)
 
 
