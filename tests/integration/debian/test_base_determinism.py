@@ -113,7 +113,7 @@ def test_one_oid(variation: Variation, seeded: tuple[Path, list[str]], warm_stor
     if variation.uid is not None:
         _hand_over(home, variation.uid)
     argv = [*_python(variation, warm_store), *variation.flags, "-c", BUILD, "debian-12", host_architecture(), str(home)]
-    environment = {"PATH": os.environ["PATH"], "HOME": str(home), **variation.env}
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1", **variation.env}
     done = subprocess.run(
         [*argv, variation.shuffle, variation.umask],
         env=environment,
