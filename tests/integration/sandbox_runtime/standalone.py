@@ -13,6 +13,7 @@ import hashlib
 import io
 import json
 import os
+import platform
 import shutil
 import tarfile
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ _MODULES_LEFT_OUT = ("_tkinter", "_dbm", "_gdbm", "nis", "_crypt", "_test", "xx"
 
 @dataclass(frozen=True)
 class Standalone:
-    """The archive and uv's list of downloads that names it, for both architectures."""
+    """The archive and uv's list of downloads that names it, for this machine's architecture."""
 
     version: str
     archive: Path
@@ -53,12 +54,12 @@ def build(directory: Path) -> Standalone:
     if not usable:
         pytest.skip(f"no CPython {MINOR} that was built from source, to stand in for python-build-standalone")
     prefix, version, libdir, library, shared = usable[0]
-    machine = "x86_64"
+    machine = platform.machine()
     archive = directory / f"cpython-{version}+20240101-{machine}-unknown-linux-gnu-install_only_stripped.tar.gz"
     with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
         _fill(_Writer(tar, prefix), Path(prefix), Path(libdir) / library if shared else None)
     listing = directory / "downloads.json"
-    listing.write_text(json.dumps({k: v for m in ("x86_64", "aarch64") for k, v in _row(version, m, archive).items()}))
+    listing.write_text(json.dumps(_row(version, machine, archive)))
     return Standalone(version, archive, listing, prefix)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from px.home import Home
 from px.sandbox import pythons
+from px.sandbox.bases import host_architecture
 from px.sandbox.pythonpins import Pin
 from px.sandbox.runtimelayer import PREFIX, ensure_python
 from px.store.objects import Store, tree_spec
@@ -56,8 +57,8 @@ def px_home(warm_home: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
     return warm_home
 
 
-def choice(directory: Path, architecture: str = "amd64") -> pythons.Choice:
-    return pythons.choose(directory, architecture, lambda v: v.startswith(f"{MINOR}."), None)
+def choice(directory: Path) -> pythons.Choice:
+    return pythons.choose(directory, host_architecture(), lambda v: v.startswith(f"{MINOR}."), None)
 
 
 def test_a_project_runs_on_a_python_that_its_base_lacks(
@@ -129,7 +130,7 @@ def test_a_kept_archive_serves_without_a_network(
 
 def mirrored(build: Standalone, mirror: Path, sha256: str) -> dict[str, Pin]:
     """A mirror with the archive in it, and pins that name that build."""
-    pin = Pin(build.version, "20240101", {"amd64": sha256})
+    pin = Pin(build.version, "20240101", {host_architecture(): sha256})
     (mirror / pin.build).mkdir(parents=True)
     (mirror / pin.build / build.archive.name).hardlink_to(build.archive)
     return {build.version: pin}
@@ -145,7 +146,7 @@ def test_a_pinned_build_comes_from_the_mirror_although_uv_knows_another(
     monkeypatch.setenv("UV_PYTHON_INSTALL_MIRROR", (tmp_path / "mirror").as_uri())
     chosen = choice(tmp_path)
     assert chosen.identity == [digest]
-    assert pythons.offers(tmp_path, "amd64")[build.version].url != chosen.url
+    assert pythons.offers(tmp_path, host_architecture())[build.version].url != chosen.url
     archive = pythons.fetch(chosen, tmp_path, tmp_path, offline=False)
     assert hashlib.sha256(archive.read_bytes()).hexdigest() == digest
 
