@@ -108,8 +108,11 @@ def can_become_ordinary(path: Path) -> str | None:
         return "only root can run a test as another user"
     if shutil.which("setpriv") is None:
         return "setpriv (util-linux) is not installed"
-    seen = subprocess.run(["setpriv", f"--reuid={ORDINARY}", "--clear-groups", "test", "-x", str(path)], check=False)
-    return None if seen.returncode == 0 else f"an ordinary user cannot read {path}"
+    become = ["setpriv", f"--reuid={ORDINARY}", f"--regid={ORDINARY}", "--clear-groups"]
+    if subprocess.run([*become, "test", "-x", str(path)], check=False).returncode != 0:
+        return f"an ordinary user cannot read {path}"
+    ready = subprocess.run([*become, sys.executable, "-c", "import px"], capture_output=True, text=True, check=False)
+    return None if ready.returncode == 0 else f"an ordinary user cannot run {sys.executable}: {ready.stderr[-200:]}"
 
 
 @pytest.fixture(params=["caller", "ordinary user"])

@@ -45,7 +45,9 @@ def test_it_runs_a_program_and_ends_as_that_does(machine: str) -> None:
         assert os.read(ours, 1) == b"R"
         killed = subprocess.run([*command, "--", "sh", "-c", "kill -TERM $$"], check=False)
         assert killed.returncode == 143
-        missing = subprocess.run([*command, "--", "no-such-program"], capture_output=True, text=True, check=False)
+        missing = subprocess.run(
+            [*command, "--", "no-such-program"], env={"PATH": "/usr/bin"}, capture_output=True, text=True, check=False
+        )
         assert (missing.returncode, missing.stderr) == (127, "px: no-such-program: not found in the sandbox\n")
     finally:
         os.close(ours)
