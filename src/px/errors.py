@@ -7,10 +7,9 @@ the paths that succeed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,8 +25,7 @@ EXIT_NOT_FOUND = 127
 EXIT_INTERRUPTED = 130
 
 
-@dataclass(frozen=True)
-class ErrorText:
+class ErrorText(NamedTuple):
     """One row of the catalogue, before its fields are filled in."""
 
     code: str

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from px.project.fingerprint import home_root
 
 
-@dataclass(frozen=True)
 class Home:
     """The directories under px's root; nothing else in px spells these names."""
 
-    root: Path
+    __slots__ = ("root",)
+
+    def __init__(self, root: Path):
+        self.root = root
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Home) and other.root == self.root
+
+    def __hash__(self) -> int:
+        return hash(self.root)
+
+    def __repr__(self) -> str:
+        return f"Home({str(self.root)!r})"
 
     @classmethod
     def from_environment(cls) -> Home:

@@ -96,12 +96,15 @@ def run(argv: Sequence[str]) -> int:
 
 def _run_warm_sandbox(target: str, arguments: list[str]) -> int | None:
     from px.cli import sandboxed
-    from px.errors import PxError
 
     try:
         return sandboxed.run_warm(target, arguments)
-    except PxError:
-        return None  # said in full by the ordinary way
+    except Exception as e:
+        from px.errors import PxError
+
+        if isinstance(e, PxError):
+            return None  # said in full by the ordinary way
+        raise
 
 
 def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:

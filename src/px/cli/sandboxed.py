@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from px.cli.host import here
 from px.cli.target import is_python
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from px.engines.spec import ImageSource, Mount, RunSpec
@@ -25,13 +25,12 @@ _PASSED = ("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
 _KEPT_OF_STDERR = 64 * 1024
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(NamedTuple):
     """What the flags of the command ask for."""
 
     engine: str | None = None
     volumes: tuple[Mount, ...] = ()
-    env: dict[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = MappingProxyType({})
     network: bool = True
     read_only: bool = False
     memory: str | None = None
@@ -39,8 +38,7 @@ class Options:
     pids: str | None = None
 
 
-@dataclass(frozen=True)
-class Sandbox:
+class Sandbox(NamedTuple):
     """A built sandbox of a project, from its record."""
 
     root: str
@@ -137,7 +135,7 @@ def run(sandbox: Sandbox, command: list[str], options: Options, on_failure: Call
 
     wanted = spec(sandbox, command, options)
     if engine.name != "bubblewrap":
-        wanted = replace(wanted, image=image_source(sandbox))
+        wanted = wanted._replace(image=image_source(sandbox))
     code = engine.run(wanted, stderr=tee(2, keep))
     if code != 0 and kept:
         (on_failure or (lambda text: explain_failure(text, sandbox)))(kept.decode("utf-8", "replace"))
@@ -194,23 +192,28 @@ def spec(sandbox: Sandbox, command: list[str], options: Options) -> RunSpec:
     """One run of one command, complete."""
     from pathlib import Path
 
-    from px.engines.options import extra_ca, parse_limits
-    from px.engines.spec import Limits, Mount, RunSpec
+    from px.engines.spec import Mount, RunSpec
 
     passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
-    limited = options.memory or options.cpus or options.pids
-    return RunSpec(
+    base = RunSpec(
         layers=tuple(Path(layer) for layer in sandbox.layers),
         argv=tuple(command),
         env={**passed, "HOME": "/home/px", "USER": "px", **sandbox.variables, **options.env},
         cwd=inside(sandbox, os.getcwd()) or APP,
         mounts=(Mount(Path(sandbox.root), APP, options.read_only), *options.volumes),
         network=options.network,
-        limits=parse_limits(memory=options.memory, cpus=options.cpus, pids=options.pids) if limited else Limits(),
         tty=any(os.isatty(fd) for fd in (0, 1, 2)),
         label=os.path.basename(sandbox.image),
-        extra_ca=extra_ca(os.environ),
     )
+    if options.memory or options.cpus or options.pids:
+        from px.engines.options import parse_limits
+
+        base = base._replace(limits=parse_limits(memory=options.memory, cpus=options.cpus, pids=options.pids))
+    if os.environ.get("PX_EXTRA_CA"):
+        from px.engines.options import extra_ca
+
+        base = base._replace(extra_ca=extra_ca(os.environ))
+    return base
 
 
 def inside(sandbox: Sandbox, path: str) -> str | None:

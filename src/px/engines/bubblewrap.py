@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -17,6 +16,7 @@ from px.errors import PxError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from px.engines.limits import Group
     from px.home import Home
 
 
@@ -91,7 +91,7 @@ class Bubblewrap:
             return spec
         from px.engines.skeleton import ensure
 
-        return replace(spec, layers=(*spec.layers, ensure(self._cache / "skeleton", spec)))
+        return spec._replace(layers=(*spec.layers, ensure(self._cache / "skeleton", spec)))
 
     def exec(self, spec: RunSpec) -> NoReturn:
         code = self.run(spec)
@@ -102,23 +102,22 @@ class Bubblewrap:
 
 def start(path: Path, spec: RunSpec, streams: Streams) -> int:
     """Run ``spec`` with the bubblewrap at ``path``; the target's exit code."""
-    from px.engines import limits
-
-    group = limits.group(spec.limits) if spec.limits else limits.Group()
+    group = _group(spec)
     fds = arguments.Descriptors()
     channel, init_end = os.pipe()
     info, info_end = os.pipe()
     try:
         fds.add(init_end)
         argv = arguments.command(spec, fds, channel=init_end)
-        argv = [*group.prefix, os.fspath(path), "--info-fd", fds.add(info_end), *argv]
+        prefix = group.prefix if group is not None else ()
+        argv = [*prefix, os.fspath(path), "--info-fd", fds.add(info_end), *argv]
 
         def after_fork(_: int) -> None:
             fds.close()
             streams.started()
 
         supervisor = supervise.Supervisor(lambda: supervise.first_process(info), spec.tty, streams.resize)
-        environment = dict(os.environ) if group.prefix else {}
+        environment = dict(os.environ) if prefix else {}
         command = supervise.Command(argv, environment, tuple(fds.fds), streams.fds)
         code = supervisor.run(command, after_fork)
         if not supervise.started(channel) and code < 128:
@@ -128,4 +127,13 @@ def start(path: Path, spec: RunSpec, streams: Streams) -> int:
         fds.close()
         os.close(channel)
         os.close(info)
-        group.close()
+        if group is not None:
+            group.close()
+
+
+def _group(spec: RunSpec) -> Group | None:
+    if not spec.limits:
+        return None
+    from px.engines import limits
+
+    return limits.group(spec.limits)

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from px.errors import PxError
 
@@ -27,8 +26,7 @@ _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 _SI_KERNEL = 0x80
 
 
-@dataclass
-class Command:
+class Command(NamedTuple):
     """A program with all that it inherits."""
 
     argv: list[str]
@@ -39,8 +37,7 @@ class Command:
     """Whether the program handles signals itself; bubblewrap does not, and keeps them blocked."""
 
 
-@dataclass
-class Supervisor:
+class Supervisor(NamedTuple):
     """Runs one command; signals that px gets go to the process that ``receiver`` finds."""
 
     receiver: Callable[[], int | None]
@@ -49,7 +46,7 @@ class Supervisor:
 
     def run(self, command: Command, after_fork: Callable[[int], None]) -> int:
         if not _alone():
-            return _run_among_threads(command, after_fork)
+            return self._run_among_threads(command, after_fork)
         watched = FORWARDED | {signal.SIGCHLD}
         before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
         try:
@@ -78,12 +75,51 @@ class Supervisor:
         # What the terminal sends, it sends to every process of the foreground group, the target included.
         if info.si_code == _SI_KERNEL and self.shares_terminal:
             return
+        self._send(info.si_signo)
+
+    def _send(self, number: int) -> None:
         receiver = self.receiver()
         if receiver is not None:
             try:
-                os.kill(receiver, info.si_signo)
+                os.kill(receiver, number)
             except ProcessLookupError:
                 return  # it ended in this moment, and the next signal here says so
+
+    # --- in a program with more threads ------------------------------------------------------------------------
+
+    def _run_among_threads(self, command: Command, after_fork: Callable[[int], None]) -> int:
+        """Any thread may take a signal there, so Python's own handlers pass it on.
+
+        Those that the program has set itself stay: an exception from one of them ends the sandbox.
+        """
+        pid = _spawn(command)
+        before: dict[signal.Signals, object] = {}
+        try:
+            before = self._handle()
+            after_fork(pid)
+            return exit_code(os.waitpid(pid, 0)[1])
+        except BaseException:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _handle(self) -> dict[signal.Signals, object]:
+        import threading
+
+        if threading.current_thread() is not threading.main_thread():
+            return {}
+        untouched = (signal.SIG_DFL, signal.default_int_handler)
+        return {n: signal.signal(n, self._on_signal) for n in FORWARDED if signal.getsignal(n) in untouched}
+
+    def _on_signal(self, number: int, _: object) -> None:
+        if number == signal.SIGWINCH and self.on_resize is not None:
+            self.on_resize()
+        # A handler is not told who sent it; these come from the terminal, as good as always.
+        if not (self.shares_terminal and number in (signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH)):
+            self._send(number)
 
 
 def _alone() -> bool:
@@ -92,18 +128,6 @@ def _alone() -> bool:
         return len(os.listdir("/proc/self/task")) == 1
     except OSError:
         return False
-
-
-def _run_among_threads(command: Command, after_fork: Callable[[int], None]) -> int:
-    """Inside a larger program, whose own handlers decide: an exception from one of them ends the sandbox."""
-    pid = _spawn(command)
-    try:
-        after_fork(pid)
-        return exit_code(os.waitpid(pid, 0)[1])
-    except BaseException:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        raise
 
 
 def exit_code(status: int) -> int:

@@ -38,13 +38,14 @@ def running(box: Driver, *argv: str, **fields: object) -> Iterator[subprocess.Po
         process.communicate()
 
 
+@pytest.mark.parametrize("among_threads", [False, True])
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1"])
-def test_signals_to_px_reach_the_target_which_may_clean_up(box: Driver, name: str) -> None:
+def test_signals_to_px_reach_the_target_which_may_clean_up(box: Driver, name: str, among_threads: bool) -> None:
     code = (
         f"import signal, sys, time; signal.signal(signal.{name}, lambda *a: (print('cleaned up'), sys.exit(5)));"
         "print('ready', flush=True); time.sleep(60)"
     )
-    with running(box, "python3", "-c", code) as process:
+    with running(box, "python3", "-c", code, among_threads=among_threads) as process:
         process.send_signal(getattr(signal, name))
         out, _ = process.communicate(timeout=30)
         assert (out, process.returncode) == ("cleaned up\n", 5)
@@ -152,12 +153,13 @@ class Terminal:
         return os.waitstatus_to_exitcode(status)
 
 
-def test_ctrl_c_reaches_the_target_alone_and_lets_it_clean_up(box: Driver) -> None:
+@pytest.mark.parametrize("among_threads", [False, True])
+def test_ctrl_c_reaches_the_target_alone_and_lets_it_clean_up(box: Driver, among_threads: bool) -> None:
     code = (
         "import time\ntry:\n    print('ready', flush=True); time.sleep(60)\n"
         "except KeyboardInterrupt:\n    time.sleep(0.3); print('cleaned', 'up'); raise SystemExit(9)"
     )
-    terminal = Terminal(box, "python3", "-c", code)
+    terminal = Terminal(box, "python3", "-c", code, among_threads=among_threads)
     terminal.expect("ready")
     terminal.type("\x03")
     terminal.expect("cleaned up")
