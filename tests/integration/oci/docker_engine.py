@@ -42,8 +42,11 @@ class DockerEngine:
 
 
 @contextmanager
-def running_docker() -> Iterator[DockerEngine]:
-    """Start ``dockerd``; a socket's path must be short, so the folder is in the system's temporary directory."""
+def running_docker(storage: str = "vfs") -> Iterator[DockerEngine]:
+    """Start ``dockerd``; a socket's path must be short, so the folder is in the system's temporary directory.
+
+    ``storage`` names a driver: vfs works everywhere and copies every layer; nothing lets the engine choose.
+    """
     if os.geteuid() != 0:
         pytest.skip("needs root, to start dockerd")
     require_packages("docker.io")
@@ -53,7 +56,7 @@ def running_docker() -> Iterator[DockerEngine]:
             process = subprocess.Popen(
                 ["dockerd", "--data-root", folder / "data", "--exec-root", folder / "exec", "--pidfile", folder / "pid",
                  "--host", f"unix://{folder}/docker.sock", "--iptables=false", "--ip6tables=false", "--bridge=none",
-                 "--storage-driver=vfs"],
+                 *([f"--storage-driver={storage}"] if storage else [])],
                 stdout=log, stderr=subprocess.STDOUT,
             )  # fmt: skip
         try:

@@ -1,0 +1,143 @@
+"""Where an image goes: files, directories, engines; and that nothing half-made is left where it cannot go."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.integration.oci.docker_engine import running_docker
+from tests.integration.pack.projects import Project, image_in
+from tests.integration.pack.test_push import small_disk
+from tests.support.px import PX
+
+
+def test_without_flags_it_is_kept_and_described(shared: Project, tmp_path: Path) -> None:
+    done = shared.px("pack", "image")
+    made = shared.pack()
+    details = made.details["images"][0]
+    lines = done.stdout.splitlines()
+    assert lines[:3] == ["Built image:", "  name:   px.local/demo-app:1.2.3", f"  digest: {made.digest}"]
+    assert lines[-4:] == [
+        "Derived from:",
+        f"  base: debian-12 (base_os_oid={details['base_os_oid']})",
+        f"  env:  profile_oid={details['profile_oid']}",
+        f"  sbx:  sbx_id={details['sbx_id']}",
+    ]
+    home = Path(os.environ["PX_HOME"])
+    for digest in (made.digest, *made.layers().values()):
+        assert (home / "sandbox/blobs/sha256" / digest.removeprefix("sha256:")).is_file()
+
+
+def test_a_directory_that_holds_something_else_is_left_alone(shared: Project, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("years of work")
+    said = shared.refused("--out", f"{folder}/")
+    assert "PX903" in said
+    assert "is not empty and is not an OCI layout" in said
+    assert [p.name for p in folder.iterdir()] == ["thesis.txt"]
+    said = shared.refused("--out", f"{folder}/thesis.txt/")
+    assert "is a file" in said
+
+
+def test_an_older_layout_is_replaced(project: Project, tmp_path: Path) -> None:
+    first = project.pack("--out", f"{tmp_path}/layout/")
+    project.replace("src/demo_app/__init__.py", "return 3", "return 4")
+    project.commit()
+    second = project.pack("--out", tmp_path / "layout")  # it is a directory: no slash is needed
+    assert image_in(tmp_path / "layout").digest == second.digest
+    blobs = {f"sha256:{p.name}" for p in (tmp_path / "layout/blobs/sha256").iterdir()}
+    assert first.layers()["app"] not in blobs
+    assert set(second.layers().values()) < blobs
+
+
+@pytest.mark.parametrize("out", ["x.tar", "layout/"])
+def test_a_full_disk_leaves_nothing(shared: Project, tmp_path: Path, out: str) -> None:
+    with small_disk(tmp_path / "disk", "10m") as disk:
+        said = shared.refused("--out", f"{disk}/{out}")
+        assert said.startswith("PX903")
+        assert "no space left" in said
+        assert list(disk.iterdir()) == []
+        subprocess.run(["mount", "-o", "remount,size=200m", disk], check=True)
+        made = shared.pack("--out", f"{disk}/{out}")
+        assert image_in(disk / out).digest == made.digest
+
+
+@pytest.mark.parametrize("out", ["x.tar", "layout/"])
+def test_ctrl_c_leaves_nothing(shared: Project, tmp_path: Path, out: str) -> None:
+    """A pipe in place of the archive's first blob would be artificial: px is stopped wherever it happens to be."""
+    target = tmp_path / "out"
+    target.mkdir()
+    shared.pack()
+    command: list[str | Path] = [PX, "pack", "image", "--out", f"{target}/{out}"]
+    for delay in (0.15, 0.3, 0.45):
+        process = subprocess.Popen(command, cwd=shared.root, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        watched = time.monotonic() + delay
+        while time.monotonic() < watched and not any(target.iterdir()):
+            time.sleep(0.002)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate()[1].decode()
+        if process.returncode == 0:  # it was faster
+            continue
+        assert process.returncode in (130, -signal.SIGINT), said
+        assert list(target.iterdir()) == []
+    made = shared.pack("--out", f"{target}/{out}")
+    assert image_in(target / out).digest == made.digest
+
+
+def test_a_place_that_cannot_be_written(shared: Project, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for flags in (["--out", f"{tmp_path}/file/x.tar"], ["--sbom", f"{tmp_path}/file/bill.json"]):
+        said = shared.refused(*flags)
+        assert said.startswith("PX903")
+        assert str(tmp_path / "file") in said
+
+
+def test_a_killed_layout_is_finished_by_the_next_try(shared: Project, tmp_path: Path) -> None:
+    (tmp_path / "layout/blobs/sha256").mkdir(parents=True)
+    (tmp_path / "layout/oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
+    (tmp_path / "layout/blobs/sha256/.half").write_text("half a blob")
+    made = shared.pack("--out", f"{tmp_path}/layout/")
+    assert image_in(tmp_path / "layout").digest == made.digest
+    assert not (tmp_path / "layout/blobs/sha256/.half").exists()
+
+
+def test_load_without_an_engine(shared: Project, tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    git = shutil.which("git")
+    assert git is not None
+    (tools / "git").symlink_to(git)
+    said = shared.refused("--load", PATH=str(tools))
+    assert said.startswith("PX903")
+    assert "neither docker nor podman" in said
+    assert "--out app.tar" in said
+
+
+def test_load_into_an_engine_that_does_not_answer(shared: Project, tmp_path: Path) -> None:
+    client = tmp_path / "bin" / "docker"
+    client.parent.mkdir()
+    client.write_text("#!/bin/sh\necho 'Cannot connect to the Docker daemon' >&2\nexit 1\n")
+    client.chmod(0o755)
+    said = shared.refused("--load", PATH=f"{client.parent}:{os.environ['PATH']}")
+    assert said.startswith("PX903")
+    assert "Cannot connect to the Docker daemon" in said
+
+
+def test_load_into_docker(shared: Project, tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    with running_docker(storage="") as engine:
+        tools.mkdir()
+        (tools / "docker").symlink_to("/usr/bin/docker")  # the one that fits the engine
+        found = {k: engine.environment[k] for k in ("DOCKER_HOST", "DOCKER_CONFIG")}
+        made = shared.pack("--load", "--tag", "demo.example.org/demo:1", PATH=f"{tools}:{os.environ['PATH']}", **found)
+        inspected = json.loads(engine.run("image", "inspect", "demo.example.org/demo:1").stdout)[0]
+        assert inspected["Config"]["Labels"]["px.sbx_id"] == made.details["images"][0]["sbx_id"]
+        assert inspected["Config"]["Entrypoint"] == ["demo-app"]
