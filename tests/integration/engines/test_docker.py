@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import signal
 from collections.abc import Iterator
@@ -161,7 +160,7 @@ def test_an_image_is_loaded_once(daemon: str, image: str, tmp_path: Path, monkey
     assert engine.load(spec) == name
     assert engine.load(spec) == name
     assert asked == [1]
-    broken = dataclasses.replace(spec, image=ImageSource(("sha256:" + "1" * 64,), lambda: tmp_path / "tree/file"))
+    broken = spec._replace(image=ImageSource(("sha256:" + "1" * 64,), lambda: tmp_path / "tree/file"))
     with pytest.raises(PxError, match="PX906"):
         engine.load(broken)
 
