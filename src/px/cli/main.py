@@ -42,9 +42,7 @@ COMMANDS: dict[str, Command] = {
     "sandbox list": Command("sandbox_list", "List the bases and capabilities that there are"),
     "sandbox ps": Command("sandbox_ps", "List the sandboxes of Metaflow steps that are running"),
     "sandbox reap": Command("sandbox_reap", "End the sandboxes that killed runs left behind"),
-    "base lock": Command(
-        "base_lock", "Pin the packages of a base anew, from the archive's signed index (for px's maintainers)"
-    ),
+    "base lock": Command("base_lock", "Pin a base anew from the archive's signed index (for px's maintainers)"),
     "why": Command("why", "Show why a package is in the lock"),
     "store verify": Command("store_verify", "Check every object in the store, and repair what is damaged"),
     "store gc": Command("store_gc", "Remove what no project uses"),
