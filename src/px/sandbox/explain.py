@@ -63,6 +63,8 @@ class Explanation:
     sbx_id: str
     sbx_version: int
     warnings: tuple[str, ...] = ()
+    pack_sbx_id: str = ""
+    """The id that ``px pack image`` uses, which leaves the development groups out; the same if there are none."""
 
     def as_json(self) -> dict[str, object]:
         return asdict(self)
@@ -116,6 +118,8 @@ def _lines(e: Explanation, *, verbose: bool) -> Iterator[str]:
     yield from ("", "Ids:")
     for name, value in (("base_os_oid", e.base_os_oid), ("profile_oid", e.profile_oid), ("sbx_id", e.sbx_id)):
         yield f"  {name:<12} {value}"
+    if e.pack_sbx_id and e.pack_sbx_id != e.sbx_id:
+        yield f"  {'':<12} {e.pack_sbx_id}  (px pack image: without the development groups)"
     for warning in e.warnings:
         yield from ("", f"warning: {warning}")
 

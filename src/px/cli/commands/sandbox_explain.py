@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from px.project import rules
 from px.project.discovery import discover
+from px.project.selection import Selection
 from px.project.situation import inspect
 from px.project.state import Target
 
@@ -30,6 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace, context: Context) -> int:
     from px.cli.workflow import exclusive
     from px.sandbox.explain import render
+    from px.sandbox.pack import without_dev
     from px.sandbox.sync import derive, layers_of
 
     project = discover(context.directory)
@@ -39,7 +42,8 @@ def main(args: argparse.Namespace, context: Context) -> int:
         selection = situation.selection(Target.SANDBOX)
         derived = derive(context.store, situation, selection, offline=context.offline)
         layers = layers_of(context.store, derived, offline=context.offline)
-    explanation = explain(context, derived, layers)
+        shipped = derive(context.store, situation, without_dev(Selection()), offline=context.offline)
+    explanation = replace(explain(context, derived, layers), pack_sbx_id=shipped.definition.sbx_id)
     if not context.json:
         print(render(explanation, verbose=bool(args.verbose)), end="")
     context.emit(f"sbx_id {explanation.sbx_id}", explanation.as_json())
