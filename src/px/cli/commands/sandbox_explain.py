@@ -32,7 +32,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace, context: Context) -> int:
     from px.cli.workflow import exclusive
     from px.sandbox.explain import render
-    from px.sandbox.pack import without_dev
     from px.sandbox.sync import derive, layers_of
 
     project = discover(context.directory)
@@ -42,7 +41,7 @@ def main(args: argparse.Namespace, context: Context) -> int:
         selection = situation.selection(Target.SANDBOX)
         derived = derive(context.store, situation, selection, offline=context.offline)
         layers = layers_of(context.store, derived, offline=context.offline)
-        shipped = derive(context.store, situation, without_dev(Selection()), offline=context.offline)
+        shipped = derive(context.store, situation, Selection(default_groups=False), offline=context.offline)
     explanation = replace(explain(context, derived, layers), pack_sbx_id=shipped.definition.sbx_id)
     if not context.json:
         print(render(explanation, verbose=bool(args.verbose)), end="")
