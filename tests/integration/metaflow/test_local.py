@@ -177,6 +177,7 @@ def _processes_of(root: Path) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_fifty_tasks_fifty_sandboxes(workspace: Workspace, sandbox_home: Home) -> None:
     workspace.run("many.py", "run", "--with", "sandbox", "--max-workers", "4")
     found = artifacts(workspace, "ManyFlow", "joined", ["total", "sandboxes"])
