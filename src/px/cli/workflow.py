@@ -15,6 +15,7 @@ from px.project.fingerprint import record_name
 from px.project.situation import Situation, inspect, remember
 from px.project.state import State, Target
 from px.project.transaction import restoring
+from px.store.files import disk_errors
 from px.store.locks import locked
 
 if TYPE_CHECKING:
@@ -135,8 +136,8 @@ def exclusive(context: Context, root: Path, *, log: bool = True) -> Iterator[Non
     name = record_name(os.fspath(root)).removesuffix(".json")
     if log:
         start_log(root)
-    collecting = context.home.locks / "gc"
-    with context.store.lock(f"project-{name}", "this project's env"), locked(collecting, shared=True):
+    project, collecting = context.store.lock(f"project-{name}", "this project's env"), context.home.locks / "gc"
+    with disk_errors(context.home.root), project, locked(collecting, shared=True):
         yield
 
 
