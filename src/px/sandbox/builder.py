@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -38,6 +39,7 @@ RECIPE = 2
 # Newer setuptools take these instead of what the interpreter was built with, so they must say all that matters;
 # -g0 because debug information, which Debian's python asks for, is ten times the size of the code.
 _FLAGS = "-O2 -DNDEBUG -fwrapv -fstack-protector-strong -g0"
+_COMPILER = re.compile(r":\d+: (fatal )?error: |\berror(\[\w+\])?: |undefined reference|cannot find -l")
 _COPIED_NOT = (".git", ".hg", ".px", ".venv", "__pycache__", "node_modules", "*.egg-info", ".tox", ".nox")
 
 
@@ -187,12 +189,22 @@ class _Work:
         return build_failure(self.artifact.label, log, self.builder.base.name)
 
 
+def _telling(log: str) -> list[str]:
+    """The lines of a log that a person would look for: the first error of a compiler, and how it ended."""
+    lines = [line for line in log.splitlines() if line.strip()]
+    first = next((i for i, line in enumerate(lines) if _COMPILER.search(line)), None)
+    if first is None or len(lines) - first <= 12:
+        return lines[-12:]
+    return [*lines[first : first + 6], "…", *lines[-6:]]
+
+
 def build_failure(label: str, log: str, base: str) -> PxError:
     """What a failed build's log says is missing, as an error with the command that brings it."""
     found = patterns.match(log, base)
-    last = [line for line in log.strip().splitlines() if line.strip()][-12:]
     if not found:
-        return PxError("PX903", problem=f"{label} could not be built", why=["\n    ".join(last) or "it said nothing"])
+        why = ["\n    ".join(_telling(log)) or "it said nothing"]
+        fix = ["Read all that the build said: .px/logs/px.log"]
+        return PxError("PX903", problem=f"{label} could not be built", why=why, fix=fix)
     names = sorted({s.capability for s in found})
     fixes = [f"Run 'px sandbox add {n}' or set [tool.px.sandbox.capabilities].{n} = true." for n in names]
     why = [f"Building {label} failed: {s.line.strip()}" for s in found[:3]]
