@@ -92,27 +92,17 @@ class Supervisor(NamedTuple):
 
         Those that the program has set itself stay: an exception from one of them ends the sandbox.
         """
-        pid = _spawn(command)
-        before: dict[signal.Signals, object] = {}
-        try:
-            before = self._handle()
-            after_fork(pid)
-            return exit_code(os.waitpid(pid, 0)[1])
-        except BaseException:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            raise
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)  # type: ignore[arg-type]
-
-    def _handle(self) -> dict[signal.Signals, object]:
         import threading
 
         if threading.current_thread() is not threading.main_thread():
-            return {}
+            return _run_to_the_end(command, after_fork, lambda pid: os.waitpid(pid, 0)[1])
         untouched = (signal.SIG_DFL, signal.default_int_handler)
-        return {n: signal.signal(n, self._on_signal) for n in FORWARDED if signal.getsignal(n) in untouched}
+        before = {n: signal.signal(n, self._on_signal) for n in FORWARDED if signal.getsignal(n) in untouched}
+        try:
+            return _run_to_the_end(command, after_fork, _wait_awake)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def _on_signal(self, number: int, _: object) -> None:
         if number == signal.SIGWINCH and self.on_resize is not None:
@@ -120,6 +110,35 @@ class Supervisor(NamedTuple):
         # A handler is not told who sent it; these come from the terminal, as good as always.
         if not (self.shares_terminal and number in (signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH)):
             self._send(number)
+
+
+def _run_to_the_end(command: Command, after_fork: Callable[[int], None], wait: Callable[[int], int]) -> int:
+    pid = _spawn(command)
+    try:
+        after_fork(pid)
+        return exit_code(wait(pid))
+    except BaseException:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
+
+
+def _wait_awake(pid: int) -> int:
+    """Wait for a child and let handlers run: a plain wait would sleep through a signal that came just before."""
+    import select
+
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    child = os.pidfd_open(pid)
+    before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    try:
+        while child not in select.select([child, read], [], [])[0]:
+            os.read(read, 4096)
+        return os.waitpid(pid, 0)[1]
+    finally:
+        signal.set_wakeup_fd(before)
+        for fd in (child, read, write):
+            os.close(fd)
 
 
 def _alone() -> bool:

@@ -14,7 +14,7 @@ from px.engines.spec import ImageSource, Limits, RunSpec
 from px.errors import PxError
 from tests.integration.engines.conftest import ENV, ORDINARY, Driver, eventually, make_driver
 from tests.integration.engines.daemons import docker, docker_daemon, tar
-from tests.integration.engines.test_signals import Terminal, running
+from tests.integration.engines.test_signals import WAIT, Terminal, running
 
 IMAGE = "px-engine-test:1"
 
@@ -113,7 +113,7 @@ def test_missing_programs_and_images(box: Driver, daemon: str) -> None:
 def test_signals_reach_the_target(box: Driver, name: str) -> None:
     code = (
         f"import signal, sys, time; signal.signal(signal.{name}, lambda *a: (print('cleaned up'), sys.exit(5)));"
-        "print('ready', flush=True); time.sleep(60)"
+        f"print('ready', flush=True); {WAIT}"
     )
     with running(box, "python3", "-c", code) as process:
         process.send_signal(getattr(signal, name))

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,6 +81,7 @@ def test_the_container_goes_when_px_is_killed(box: Driver, storage: Storage) -> 
 
 def test_signals_reach_the_target(box: Driver) -> None:
     with running(box, "sh", "-c", "trap 'echo cleaned up; exit 5' TERM; echo ready; sleep 1000 & wait") as process:
+        time.sleep(1)  # podman passes signals on only some time after the output begins
         process.terminate()
         out, _ = process.communicate(timeout=30)
         assert (out, process.returncode) == ("cleaned up\n", 5)
