@@ -56,13 +56,13 @@ backend-path = ["."]
 """
 
 
-def make_sdist(directory: Path, name: str, *, includes: str = "", libraries: str = "") -> Path:
-    """Write NAME-1.0.tar.gz; ``includes`` are lines of C, ``libraries`` flags of the linker."""
+def make_sdist(directory: Path, name: str, *, includes: str = "", libraries: str = "", backend: str = "") -> Path:
+    """Write NAME-1.0.tar.gz: lines of C, flags of the linker, and what the build backend shall do besides."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{name}-1.0.tar.gz"
     files = {
         "pyproject.toml": PYPROJECT,
-        "backend.py": BACKEND.replace("LIBRARIES", libraries),
+        "backend.py": backend + BACKEND.replace("LIBRARIES", libraries),
         f"{name}.c": SOURCE.replace("INCLUDES", includes),
         "PKG-INFO": "Metadata-Version: 2.2\nName: NAME\nVersion: 1.0\n",
     }

@@ -1,0 +1,74 @@
+"""The builder sandbox: what it sees, and real packages built in two stores to the same bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from px.home import Home
+from px.store.tree import remove_tree
+from tests.integration.sandbox.conftest import lock
+from tests.integration.sandbox.homes import clone, objects
+from tests.integration.sandbox.native import make_sdist, write_project
+from tests.support.px import run_px
+
+USE = {
+    "psycopg2": "import psycopg2; print(psycopg2.__libpq_version__ > 0)",
+    "mysqlclient": "import MySQLdb; print(len(MySQLdb.get_client_info()) > 0)",
+    "pycurl": "import pycurl; print('libcurl' in pycurl.version)",
+    "python-ldap": "import ldap; print(ldap.VENDOR_VERSION > 0)",
+    "uwsgi": "import subprocess; print(subprocess.run(['uwsgi', '--version']).returncode == 0)",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", USE)
+def test_the_same_source_gives_the_same_bytes(
+    name: str, tmp_path: Path, seed: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "p"
+    root.mkdir()
+    (root / "pyproject.toml").write_text(
+        f'[project]\nname = "p"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = ["{name}"]\n'
+        f'[tool.uv]\nno-binary-package = ["{name}"]\n'
+    )
+    lock(root)
+    empty = tmp_path / "no-programs"
+    empty.mkdir()
+    monkeypatch.setenv("PATH", str(empty))  # no compiler, no pg_config, no curl-config of the host
+    made: list[set[str]] = []
+    for where, zone, seed_of_hashes in (("one", "UTC", "1"), ("another place", "Asia/Tokyo", "2")):
+        home = clone(seed, Home(tmp_path / where), ("source", "sandbox-base", "layer"))
+        env: dict[str, Any] = {"PX_HOME": str(home.root), "TZ": zone, "PYTHONHASHSEED": seed_of_hashes}
+        done = run_px("run", "--sandbox", "python", "-c", USE[name], cwd=root, timeout=600, **env)
+        assert done.stdout.splitlines()[-1] == "True"
+        assert f"Building {name}" in done.stderr
+        made.append(objects(home, "pkg-build"))
+        remove_tree(home.root)
+    assert made[0] == made[1]
+
+
+def test_code_is_optimised(native: Path, alone: Home) -> None:
+    code = "import answer42; print(answer42.answer, answer42.optimized)"
+    assert run_px("run", "--sandbox", "python", "-c", code, cwd=native).stdout == "42 1\n"
+
+
+def test_an_sdist_that_looks_around_sees_only_the_sandbox(tmp_path: Path, warm: Home) -> None:
+    """A build is the least trusted code of all: no host files, no network, no way to reach either."""
+    sdist = tmp_path / "nosy"
+    sdist.mkdir()
+    secret = tmp_path / "secret"
+    secret.write_text("s")
+    look = (
+        "import os, socket\n"
+        f"print('SEEN', os.path.exists({str(secret)!r}), os.path.exists('/root/.ssh'), os.getuid(),"
+        " socket.socket().connect_ex(('127.0.0.1', 22)) == 0, len(os.listdir('/sys/class/net')) if"
+        " os.path.isdir('/sys/class/net') else 0, flush=True)\n"
+    )
+    made = make_sdist(sdist, "nosy", backend=look)
+    root = lock(write_project(tmp_path / "p", made))
+    run_px("sync", "--sandbox", cwd=root)
+    (line,) = [row for row in (root / ".px/logs/px.log").read_text().splitlines() if "SEEN" in row][-1:]
+    assert line.partition("SEEN")[2].split()[:4] == ["False", "False", "1000", "False"], line

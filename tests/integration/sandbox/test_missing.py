@@ -1,0 +1,131 @@
+"""What the sandbox lacks: said before anything runs where px can know it, else after the target's own words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from px.home import Home
+from tests.integration.sandbox.conftest import lock
+from tests.integration.sandbox.native import make_sdist, write_project
+from tests.support.elf import make_elf
+from tests.support.index import serving
+from tests.support.px import run_px, snapshot
+from tests.support.wheels import WheelSpec
+
+LOAD = "import ctypes; ctypes.CDLL('libmagic.so.1'); print('loaded')"
+EXTENSION = "_psycopg.cpython-311-x86_64-linux-gnu.so"
+
+
+@pytest.mark.parametrize(
+    "setting", ["[tool.px.sandbox.capabilities]\npostgres = false", "[tool.px.sandbox]\nauto = false"]
+)
+def test_a_library_that_was_ruled_out_is_missed_before_anything_runs(database: Path, warm: Home, setting: str) -> None:
+    manifest = database / "pyproject.toml"
+    manifest.write_text(f"{manifest.read_text()}\n{setting}\n")
+    before = snapshot(database)
+    for command in (["run", "--sandbox", "python", "-c", "print('ran')"], ["sync", "--sandbox"]):
+        done = run_px(*command, cwd=database, check=False)
+        assert (done.returncode, done.stdout) == (125, "")
+        assert done.stderr.startswith("PX902")
+        for said in ("libpq.so.5", EXTENSION, "(psycopg2)", "px sandbox add postgres"):
+            assert said in done.stderr
+        assert ("postgres = false switches it off" in done.stderr) == ("postgres" in setting)
+    answer = json.loads(run_px("run", "--sandbox", "--json", "python", cwd=database, check=False).stdout)
+    assert (answer["status"], answer["details"]["code"]) == ("error", "PX902")
+    # Nor may --auto-add do what the manifest forbids.
+    done = run_px("run", "--sandbox", "--auto-add", "python", "-c", "print('ran')", cwd=database, check=False)
+    assert done.returncode == 125
+    assert "--auto-add does nothing here: [tool.px.sandbox" in done.stderr
+    assert snapshot(database) == before
+    # What the error says to do helps.
+    run_px("sandbox", "add", "postgres", cwd=database)
+    assert run_px("run", "--sandbox", "python", "-c", "import psycopg2; print(1)", cwd=database).stdout == "1\n"
+
+
+def test_a_library_that_only_the_run_asks_for(plain: Path, warm: Home) -> None:
+    before = snapshot(plain)
+    run_px("sync", "--sandbox", cwd=plain)
+    for flags in ([], ["-q"]):
+        done = run_px("run", *flags, "--sandbox", "python", "-c", LOAD, cwd=plain, check=False)
+        assert (done.returncode, done.stdout) == (1, "")
+        own, _, advice = done.stderr.partition("\nPX902  ")
+        assert own.startswith("Traceback")
+        assert advice.startswith(
+            "A system library or program that your env needs is missing from the sandbox: libmagic"
+        )
+        assert "px sandbox add magic" in advice
+    added = run_px("run", "--sandbox", "--auto-add", "python", "-c", LOAD, cwd=plain)
+    assert added.stdout == "loaded\n"
+    assert "Adding magic for this run (px sandbox add keeps it)" in added.stderr
+    # For that run only: neither the manifest nor the project's sandbox has it now.
+    assert snapshot(plain) == before
+    assert run_px("run", "--sandbox", "python", "-c", LOAD, cwd=plain, check=False).returncode == 1
+    frozen = run_px("run", "--sandbox", "--auto-add", "python", "-c", LOAD, cwd=plain, check=False, CI="1")
+    assert frozen.returncode == 1
+    assert "--auto-add does nothing here: CI is set" in frozen.stderr
+    assert "px sandbox add magic" in frozen.stderr
+    assert snapshot(plain) == before
+    run_px("sandbox", "add", "magic", cwd=plain)
+    assert (plain / "uv.lock").read_bytes() == before["uv.lock"][1]
+    assert run_px("run", "--sandbox", "python", "-c", LOAD, cwd=plain).stdout == "loaded\n"
+    run_px("sandbox", "remove", "magic", "--disable", cwd=plain)
+    refused = run_px("run", "--sandbox", "--auto-add", "python", "-c", LOAD, cwd=plain, check=False)
+    assert refused.returncode == 1
+    assert "[tool.px.sandbox.capabilities].magic is false" in refused.stderr
+
+
+def test_a_header_that_a_build_asks_for(tmp_path: Path, warm: Home) -> None:
+    sdist = make_sdist(tmp_path, "wantsmagic", includes="#include <magic.h>", libraries="-lmagic")
+    root = lock(write_project(tmp_path / "p", sdist))
+    before = snapshot(root)
+    done = run_px("run", "--sandbox", "python", "-c", "import wantsmagic", cwd=root, check=False)
+    assert done.returncode == 125
+    assert "PX902" in done.stderr
+    assert "magic.h" in done.stderr
+    assert "px sandbox add magic" in done.stderr
+    added = run_px(
+        "run", "--sandbox", "--auto-add", "python", "-c", "import wantsmagic as w; print(w.answer)", cwd=root
+    )
+    assert added.stdout == "42\n"
+    assert snapshot(root) == before
+    run_px("sandbox", "add", "magic", cwd=root)
+    run_px("run", "--sandbox", "python", "-c", "import wantsmagic", cwd=root)
+
+
+def test_a_build_that_fails_for_reasons_of_its_own(tmp_path: Path, warm: Home) -> None:
+    root = lock(write_project(tmp_path / "p", make_sdist(tmp_path, "broken", includes="#error deliberately broken")))
+    done = run_px("run", "--sandbox", "python", "-c", "pass", cwd=root, check=False)
+    assert done.returncode == 125
+    assert "PX903" in done.stderr
+    assert "broken 1.0 could not be built" in done.stderr
+    assert "deliberately broken" in done.stderr
+    log = (root / ".px/logs/px.log").read_text()
+    assert "deliberately broken" in log
+
+
+@pytest.mark.parametrize(
+    ("version", "fix"),
+    [("GLIBC_2.38", 'set [tool.px.sandbox].base = "debian-13"'), ("GLIBC_2.99", "choose an older version of newer")],
+)
+def test_a_wheel_that_needs_a_newer_c_library_is_caught_by_the_link_check(
+    tmp_path: Path, warm: Home, monkeypatch: pytest.MonkeyPatch, version: str, fix: str
+) -> None:
+    elf = make_elf("libc.so.6", wants=(("libc.so.6", version),))
+    name = "newer/_core.cpython-311-x86_64-linux-gnu.so"
+    WheelSpec("newer", files={name: elf}, tag="cp311-cp311-manylinux_2_17_x86_64").write(tmp_path / "wheels")
+    root = tmp_path / "p"
+    root.mkdir()
+    (root / "pyproject.toml").write_text(
+        '[project]\nname = "p"\nversion = "1"\nrequires-python = "==3.11.*"\ndependencies = ["newer"]\n'
+    )
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv-cache"))
+    with serving(tmp_path / "wheels") as index:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", index.url)
+        lock(root)
+        done = run_px("run", "--sandbox", "python", "-c", "print('ran')", cwd=root, check=False)
+    assert (done.returncode, done.stdout) == (125, "")
+    for said in ("PX902", version, name, "(newer)", fix):
+        assert said in done.stderr

@@ -1,0 +1,148 @@
+"""The project in its sandbox: live code, console scripts, metadata, workspaces; manifests and locks untouched."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from px.home import Home
+from tests.integration.sandbox.conftest import lock
+from tests.support.index import Index
+from tests.support.px import run_px, snapshot
+
+VERSION = "import importlib.metadata as m; print(m.version('plain-project'))"
+MEMBER = """\
+[project]
+name = "{name}"
+version = "{version}"
+requires-python = ">=3.11"
+dependencies = ["{needs}"]
+[project.scripts]
+{name}-cli = "{name}:main"
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+"""
+
+
+def files(root: Path) -> dict[str, Any]:
+    """All but what a Python that runs the project's code leaves, inside a sandbox or not."""
+    return {name: content for name, content in snapshot(root).items() if "__pycache__" not in name}
+
+
+def images(home: Home) -> set[str]:
+    return {p.name for p in (home.sandbox / "images").iterdir() if not p.name.startswith(".")}
+
+
+def test_code_edits_are_live(plain: Path, alone: Home) -> None:
+    done = run_px("run", "--sandbox", "plain-cli", cwd=plain, check=False)
+    assert (done.returncode, done.stdout) == (7, "one\n")
+    before = images(alone)
+    (plain / "src/plain_project/__init__.py").write_text("def main():\n    print('two')\n")
+    (plain / "src/plain_project/more.py").write_text("MORE = 1\n")
+    again = run_px("run", "--sandbox", "plain-cli", cwd=plain)
+    assert (again.stdout, again.stderr) == ("two\n", "")
+    assert run_px("run", "--sandbox", "python", "-c", "import plain_project.more", cwd=plain).stderr == ""
+    assert images(alone) == before
+    assert run_px("run", "--sandbox", "python", "-c", VERSION, cwd=plain).stdout == "1.2.3\n"
+    assert run_px("run", "--sandbox", "printenv", "MODE", cwd=plain).stdout == "tested\n"
+
+
+def test_targets_are_what_they_are_without_the_sandbox(plain: Path, warm: Home) -> None:
+    (plain / "tools").mkdir()
+    script = plain / "tools/show.sh"
+    script.write_text('#!/bin/sh\necho "$PWD $*"\n')
+    script.chmod(0o755)
+    (plain / "tools/__main__.py").write_text("import sys; print('package', *sys.argv[1:])\n")
+    run = ["run", "--sandbox"]
+    assert run_px(*run, "tools/show.sh", "--sandbox", "-q", cwd=plain).stdout == "/app --sandbox -q\n"
+    assert run_px(*run, "show.sh", cwd=plain / "tools").stdout == "/app/tools \n"
+    assert run_px(*run, str(script), "x", cwd=plain).stdout == "/app x\n"
+    assert run_px(*run, "tools", "a", cwd=plain).stdout == "package a\n"
+    assert run_px(*run, "python3.11", "-V", cwd=plain).stdout.startswith("Python 3.11")
+    assert run_px(*run, "sed", "--version", cwd=plain).stdout.split()[0] == "/usr/bin/sed"
+    missing = run_px(*run, "no-such-thing", cwd=plain, check=False)
+    assert missing.returncode == 127
+    assert "px run --sandbox ls /opt/px/env/bin" in missing.stderr
+    assert run_px(*run, "/etc/hostname-of-the-host", cwd=plain, check=False).returncode == 127
+
+
+def test_px_test(plain: Path, warm: Home) -> None:
+    manifest = plain / "pyproject.toml"
+    without = run_px("test", "--sandbox", cwd=plain, check=False)
+    assert without.stderr.startswith("PX022")
+    manifest.write_text(manifest.read_text() + '\n[tool.px]\ntest = ["python", "-m", "unittest", "-q"]\n')
+    lock(plain)
+    (plain / "test_it.py").write_text(
+        "import os, unittest\nclass T(unittest.TestCase):\n"
+        "    def test_a(self): self.assertEqual(os.getcwd(), '/app')\n    def test_b(self): self.fail()\n"
+    )
+    assert run_px("test", "--sandbox", "test_it.T.test_a", cwd=plain).returncode == 0
+    done = run_px("test", "--sandbox", cwd=plain, check=False)
+    assert done.returncode == 1
+    assert "failures=1" in done.stderr
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, index: Index) -> Path:
+    root = tmp_path / "w"
+    for name, version, needs in (("first", "1.1", "hello"), ("second", "2.2", "ns-one")):
+        member = root / "packages" / name
+        (member / f"src/{name}").mkdir(parents=True)
+        (member / "pyproject.toml").write_text(MEMBER.format(name=name, version=version, needs=needs))
+        (member / f"src/{name}/__init__.py").write_text(f"def main():\n    print('{name}')\n")
+    (root / "pyproject.toml").write_text(
+        '[project]\nname = "root"\nversion = "1"\nrequires-python = ">=3.11"\n'
+        '[tool.uv.workspace]\nmembers = ["packages/*"]\n[tool.px.sandbox.capabilities]\nmagic = true\n'
+    )
+    return lock(root)
+
+
+def test_members_run_against_the_workspaces_env(workspace: Path, warm: Home) -> None:
+    before = files(workspace)
+    code = "import hello, ns.one, first, second, os; from importlib.metadata import version as v; "
+    code += "print(os.getcwd(), v('first'), v('second'))"
+    for where in (".", "packages/first", "packages/second"):
+        done = run_px("run", "--sandbox", "python", "-c", code, cwd=workspace / where)
+        assert done.stdout == f"{os.path.normpath(f'/app/{where}')} 1.1 2.2\n"
+        assert run_px("run", "--sandbox", "second-cli", cwd=workspace / where).stdout == "second\n"
+    ids = {
+        json.loads(run_px("sandbox", "explain", "--json", cwd=workspace / where).stdout)["details"]["sbx_id"]
+        for where in (".", "packages/first")
+    }
+    assert len(ids) == 1
+    assert files(workspace) == before
+    assert sorted(p.name for p in (workspace / "packages/first").iterdir()) == ["pyproject.toml", "src"]
+    ignored = workspace / "packages/first/pyproject.toml"
+    ignored.write_text(ignored.read_text() + '[tool.px.sandbox]\nbase = "debian-13"\n')
+    assert "[tool.px.sandbox] is ignored" in run_px("status", cwd=ignored.parent).stderr
+    assert run_px("run", "--sandbox", "python", "-V", cwd=ignored.parent).stdout.startswith("Python 3.11")
+
+
+COMMANDS = (
+    ("sandbox", "explain"), ("sync", "--sandbox"), ("run", "--sandbox", "python", "-c", "pass"),
+    ("run", "--sandbox", "--auto-add", "python", "-c", "import ctypes; ctypes.CDLL('libmagic.so.1')"),
+    ("run", "--sandbox", "--read-only", "python", "-c", "pass"), ("test", "--sandbox", "-h"),
+    ("sync", "--sandbox", "--force"), ("sandbox", "list"), ("status",), ("pack", "image", "--allow-dirty"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["project", "workspace"])
+def test_manifests_and_locks_stay_as_they_are(kind: str, request: pytest.FixtureRequest, warm: Home) -> None:
+    root: Path = request.getfixturevalue("plain" if kind == "project" else "workspace")
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    before = files(root)
+    for command in COMMANDS:
+        for where in (root, *root.glob("packages/first")):
+            done = run_px(*command, cwd=where, check=False)
+            assert "px failed in a way" not in done.stderr, done.stderr
+            assert files(root) == before, command
+    tracked = subprocess.run(
+        ["git", "status", "--porcelain", "-uall"], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert ".px" not in tracked.stdout
