@@ -44,7 +44,7 @@ def steps(*parts: str) -> str:
     for i, (name, body) in enumerate(zip(names, parts, strict=True)):
         lines = dedent(body).strip("\n").split("\n")
         decorators = [line for line in lines if line.startswith("@")]
-        rest = [line for line in lines if not line.startswith("@")] or ["pass"]
+        rest = [line for line in lines if line.strip() and not line.startswith("@")] or ["pass"]
         after = [f"self.next(self.{names[i + 1]})"] if i + 1 < len(names) else []
         out += [*decorators, "@step", f"def {name}(self):", *(f"    {line}" for line in [*rest, *after])]
     return "\n".join(out)
@@ -240,8 +240,8 @@ FLOWS = [
     ),
     Core(
         "ancestors",
-        steps("", "self.p = [t.parent.id for t in Task(current.pathspec).parent_tasks]", ""),
-        f"{LAST}.p",
+        steps("", "", ""),
+        "[[t.parent.id for t in run['end'].task.parent_tasks], [t.parent.id for t in run['start'].task.child_tasks]]",
     ),
     Core(
         "configuration",
