@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from px.project.discovery import Project
     from px.project.selection import Selection
 
-FORMAT = 2
+FORMAT = 3
 Kind = Literal["wheel", "sdist", "vcs", "directory"]
 
 
@@ -70,6 +70,7 @@ def select(
 def _select(project: Project, selection: Selection, runtime: Runtime, document: dict[str, Any]) -> list[Artifact]:
     from packaging.pylock import PylockSelectError
 
+    _from_source(project, document)
     _prune(document, runtime)
     pylock = locks.to_pylock(project, document)
     extras, groups = _pylock_choices(project, selection)
@@ -81,6 +82,17 @@ def _select(project: Project, selection: Selection, runtime: Runtime, document: 
     except PylockSelectError as e:
         raise _unselectable(project, runtime, pylock.requires_python, str(e)) from e
     return sorted(found, key=lambda a: a.name)
+
+
+def _from_source(project: Project, document: dict[str, Any]) -> None:
+    """Drop the wheels of packages that ``[tool.uv]`` wants built: no-binary, or no-binary-package."""
+    from packaging.utils import canonicalize_name
+
+    settings = project.manifest.tool("uv")
+    names = {canonicalize_name(name) for name in settings.get("no-binary-package", ())}
+    for package in document.get("packages", ()):
+        if "sdist" in package and (settings.get("no-binary") is True or package.get("name") in names):
+            package.pop("wheels", None)
 
 
 def _prune(document: dict[str, Any], runtime: Runtime) -> None:
