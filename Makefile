@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PX := .make/px-installed
 STAMP := .make/installed
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 
@@ -17,13 +18,19 @@ help:
 	@echo "make docs      write the reference pages that are made from data"
 
 # venv without ensurepip, because Debian ships that in a package of its own; the system's pip installs into it.
-$(STAMP): pyproject.toml
+INSTALL = $(PYTHON) -m pip --python $(BIN)/python install --quiet --disable-pip-version-check
+
+$(PX): pyproject.toml
 	@mkdir -p .make
 	test -x $(BIN)/python || $(PYTHON) -m venv --without-pip $(VENV)
-	$(PYTHON) -m pip --python $(BIN)/python install --quiet --disable-pip-version-check -e '.[dev]'
+	$(INSTALL) -e .
 	@touch $@
 
-demo: $(STAMP)
+$(STAMP): $(PX)
+	$(INSTALL) -e '.[dev]'
+	@touch $@
+
+demo: $(PX)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
 
 lint: $(STAMP)
