@@ -48,4 +48,8 @@ def require_packages(*names: str) -> None:
         env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
         done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
         if done.returncode != 0:
+            # A fresh machine has no lists yet, or old ones.
+            subprocess.run(["apt-get", "update", "-qq"], capture_output=True, env=env, check=False)
+            done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+        if done.returncode != 0:
             pytest.skip(f"{' '.join(command)} failed: {done.stderr.strip()[-300:]}")
