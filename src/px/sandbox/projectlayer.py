@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from px import console
 from px.env.layout import entry_point_script
 from px.env.wheel import EntryPoint
 from px.errors import PxError
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from px.store.objects import Draft, Payload, Store
 
 APP = "/app"
+UNKNOWN = "0+unknown"
 # Backends whose editable install is a directory on sys.path when there is nothing to compile.
 _IN_PLACE = ("setuptools", "hatchling", "flit_core", "uv_build", "pdm", "poetry")
 
@@ -154,10 +156,12 @@ def _version(manifest: Manifest) -> str:
         return manifest.version
     found = _version_in_source(manifest)
     if found is None:
-        problem = f"the version of {manifest.name} is computed by its build backend"
-        fix = ['Write it down: version = "1.0" in [project], or as __version__ in the package\'s __init__.py.']
-        raise PxError("PX903", problem=problem, fix=fix)
-    return found
+        # Most projects never ask; refusing to run those that compute it from git would be worse than saying so.
+        console.warn(
+            f"{manifest.name}: its build backend computes its version, which px does not do: in the sandbox it is "
+            f"{UNKNOWN}. To have the right one there, write it down in [project] or as __version__ in __init__.py."
+        )
+    return found or UNKNOWN
 
 
 def _version_in_source(manifest: Manifest) -> str | None:
@@ -176,7 +180,9 @@ def _version_in_source(manifest: Manifest) -> str | None:
             path = root / directory / Path(*module.split("."))
             candidates += [path.with_suffix(".py"), path / "__init__.py"]
     if isinstance(attribute, dict) and "file" in attribute:
-        return (root / str(attribute["file"])).read_text(encoding="utf-8").strip()
+        named = attribute["file"] if isinstance(attribute["file"], list) else [attribute["file"]]
+        texts = [path.read_text(encoding="utf-8") for path in (root / str(n) for n in named) if path.is_file()]
+        return "".join(texts).strip() or None
     module = (manifest.name or "").replace("-", "_")
     candidates += [root / d / module / "__init__.py" for d in source_directories(manifest)]
     for path in candidates:
