@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
 
 APT = Path("/etc/apt")
 MIRROR, SECURITY_MIRROR = "PX_DEBIAN_MIRROR", "PX_DEBIAN_SECURITY_MIRROR"
-# The only archive that keeps every version for ever, so the only one that a pinned date can name.
-SNAPSHOT = "https://archive.invalid"
+KEYRING = Path(__file__).parent.parent / "data" / "bases" / "debian-archive-keyring.gpg"
 _RELEASES = frozenset(
     ("oldoldstable", "oldstable", "stable", "testing", "unstable", "bullseye", "bookworm", "trixie", "forky", "sid")
 )
@@ -53,9 +53,22 @@ def mirrors(date: str, *, environment: Mapping[str, str] | None = None, apt: Pat
 
 
 def snapshot(date: str) -> Mirror:
-    return Mirror(
-        f"{SNAPSHOT}/debian/{date}", f"{SNAPSHOT}/debian-security/{date}", f"the snapshot archive of {date[:8]}"
-    )
+    """The only archive that keeps every version for ever, so the only one that a pinned date can name."""
+    root = f"https://snapshot.{domain()}/archive"
+    return Mirror(f"{root}/debian/{date}", f"{root}/debian-security/{date}", f"the snapshot archive of {date[:8]}")
+
+
+@cache
+def domain() -> str:
+    """The archive's own domain, as the keys that sign it name it."""
+    import pysequoia
+
+    for certificate in pysequoia.Cert.split_bytes(KEYRING.read_bytes()):
+        for user in certificate.user_ids:
+            _, at, rest = str(user).rpartition("@")
+            if at:
+                return rest.rstrip(">")
+    raise AssertionError("the shipped keyring names nobody")
 
 
 def from_environment(environment: Mapping[str, str]) -> Mirror | None:
