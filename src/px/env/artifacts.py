@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import asdict, dataclass
 from datetime import UTC
 from pathlib import Path
@@ -43,6 +44,11 @@ class Artifact:
     editable: bool = False
     uploaded: str = ""
     """When the index got it (ISO 8601, UTC), where the lock knows."""
+
+    @property
+    def directory(self) -> str:
+        """Where a local project lies, relative to the root."""
+        return os.path.normpath(os.path.join(self.location, self.subdirectory)).replace(os.sep, "/")
 
     @property
     def label(self) -> str:

@@ -46,7 +46,7 @@ def build_host(
     profile = Profile(
         runtime=interpreter.runtime,
         packages=makers.ensure(installed),
-        editables=tuple(Editable(a.name, _relative(a)) for a in editables),
+        editables=tuple(Editable(a.name, a.directory) for a in editables),
         variables=tuple(sorted(project.manifest.env.items())),
     )
     oid = profile.save(store)
@@ -63,15 +63,11 @@ def build_host(
     )
 
 
-def _relative(artifact: Artifact) -> str:
-    return os.path.normpath(os.path.join(artifact.location, artifact.subdirectory)).replace(os.sep, "/")
-
-
 def _editable_files(
     store: Store, project: Project, editables: list[Artifact], interpreter: Interpreter, *, offline: bool
 ) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for artifact in editables:
-        path = (project.root / _relative(artifact)).resolve()
+        path = (project.root / artifact.directory).resolve()
         found |= editable_files(store.home, artifact.name, path, interpreter, offline=offline)
     return found

@@ -79,7 +79,7 @@ def derive(
     profile = Profile(
         runtime=runtime,
         packages=packages,
-        editables=tuple(Editable(a.name, _relative(a)) for a in artifacts if a.editable),
+        editables=tuple(Editable(a.name, a.directory) for a in artifacts if a.editable),
         variables=tuple(sorted(project.manifest.env.items())),
         runtime_payload=python.payload,
     )
@@ -98,10 +98,6 @@ def _check_native(base: Base, artifacts: tuple[Artifact, ...]) -> None:
         problem = f"these packages have no wheel for {base.architecture}, and px cannot build for it on this machine"
         fix = [f"Pack on a {base.architecture} machine, or use versions that have wheels: {', '.join(sources)}"]
         raise PxError("PX903", problem=f"{problem}: {', '.join(sources)}", fix=fix)
-
-
-def _relative(artifact: Artifact) -> str:
-    return os.path.normpath(os.path.join(artifact.location, artifact.subdirectory)).replace(os.sep, "/")
 
 
 def _sonames(store: Store, base: Base) -> frozenset[str]:
