@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ NOT_BENCHMARKS = {"__init__", "__main__", "timing"}
 
 
 def main() -> None:
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # a user's px has its modules compiled
     known = sorted(p.stem for p in HERE.glob("*.py") if p.stem not in NOT_BENCHMARKS)
     chosen = sys.argv[1:] or known
     for name in chosen:
