@@ -47,14 +47,17 @@ def duration(root: Path) -> float:
     return time.monotonic() - started
 
 
-def kill_at_random_moments(root: Path, home: Home, kinds: tuple[str, ...], times: int, check: str) -> int:
-    """Kill ``times`` builds; returns how many were really in the middle of it."""
+def kill_at_random_moments(root: Path, home: Home, kinds: tuple[str, ...], times: int, check: str) -> None:
+    """Kill ``times`` builds in the middle of their work, and see each time that the next run succeeds."""
     forget(home, kinds)
-    whole, caught = duration(root), 0
-    for _ in range(times):
+    longest, caught = duration(root), 0
+    while caught < times:
         forget(home, kinds)
-        moment = random.uniform(0.05, whole)
-        caught += build_and_kill(root, moment)
+        moment = random.uniform(0, longest)
+        if not build_and_kill(root, moment):
+            longest = moment  # it was over by then: a busy machine made the first build slower than this one
+            continue
+        caught += 1
         told = f"after a kill at {moment:.3f} s"
         eventually(f"the end of what the build started, {told}", lambda: not _running(home))
         done = run_px(*RUN, check, cwd=root, check=False)
@@ -63,7 +66,6 @@ def kill_at_random_moments(root: Path, home: Home, kinds: tuple[str, ...], times
     verified = run_px("store", "verify", cwd=root, check=False)
     assert verified.returncode == 0, verified.stdout + verified.stderr
     assert verified.stdout.endswith("all whole\n")
-    return caught
 
 
 def _running(home: Home) -> list[int]:
@@ -81,18 +83,17 @@ BUILT = ("sandbox-base", "layer", "pkg-build", "profile", "runtime")
 
 
 def test_a_cold_build_killed(plain: Path, cold: Home, private_tmp: Path) -> None:
-    assert kill_at_random_moments(plain, cold, BUILT, 3, "import plain_project")
+    kill_at_random_moments(plain, cold, BUILT, 3, "import plain_project")
     assert not list(private_tmp.iterdir())
 
 
 def test_a_package_build_killed(native: Path, own: Home, private_tmp: Path) -> None:
-    assert kill_at_random_moments(native, own, ("pkg-build", "profile"), 3, "import answer42")
+    kill_at_random_moments(native, own, ("pkg-build", "profile"), 3, "import answer42")
     assert not list(private_tmp.iterdir())
 
 
 @pytest.mark.slow
 def test_a_cold_build_killed_at_fifty_moments(database: Path, cold: Home, private_tmp: Path) -> None:
     times = int(os.environ.get("PX_TEST_KILLS", "50"))
-    caught = kill_at_random_moments(database, cold, BUILT, times, "import psycopg2, PIL")
-    assert caught >= times // 2
+    kill_at_random_moments(database, cold, BUILT, times, "import psycopg2, PIL")
     assert not list(private_tmp.iterdir())
