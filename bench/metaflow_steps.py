@@ -19,7 +19,7 @@ from px.home import Home
 
 REPO = Path(__file__).resolve().parent.parent
 PEER = "metaflow-sandbox==0.1.1"
-ROUNDS = 3
+ROUNDS = 2
 STEPS = 3
 FLOW = """
 from metaflow import FlowSpec, Parameter, step

@@ -22,6 +22,7 @@ from metaflow_extensions.sandbox.plugins.sandbox_executor import (
     TaskSpec,
     task_script,
 )
+from metaflow_extensions.sandbox.plugins.task_log import TaskLog
 
 _INPUT_PATHS = 30 * 1024
 """Characters of --input-paths in one variable: one string in an environment may not be longer than 128 KiB."""
@@ -107,21 +108,34 @@ class Trampoline:
             "task": str(options["task_id"]),
             "attempt": str(options["retry_count"]),
         }
+        log = TaskLog(self._task_datastore())
         executor = SandboxExecutor(
             get_remote_backend(self._backend),
             self._deco.config(labels),
             say=lambda text: obj.echo_always(text, err=True),
             infra_retries=int(_setting("SANDBOX_INFRA_RETRIES")),
+            keep=log.add,
             parent=os.getppid(),
         )
         task = self._task(package, executable, time_limit)
         try:
             return _guarded(executor, task)
         finally:
+            log.close()
             if obj.metadata.TYPE == "local":
                 from metaflow_extensions.sandbox.plugins.local_metadata import from_datastore
 
                 from_datastore(obj.flow_datastore, options["run_id"], self._step, options["task_id"])
+
+    def _task_datastore(self) -> Any:
+        options = self._options
+        return self._obj.flow_datastore.get_task_datastore(
+            mode="w",
+            run_id=options["run_id"],
+            step_name=self._step,
+            task_id=options["task_id"],
+            attempt=int(options["retry_count"]),
+        )
 
     def _task(self, package: dict[str, str], executable: str | None, time_limit: int) -> TaskSpec:
         obj, datastore = self._obj, self._obj.flow_datastore.TYPE
@@ -172,10 +186,6 @@ class Trampoline:
             METAFLOW_RUNTIME_ENVIRONMENT="sandbox",
             METAFLOW_SANDBOX_BACKEND=self._backend,
             PYTHONUNBUFFERED="x",
-            MF_PATHSPEC="/".join((obj.flow.name, str(options["run_id"]), self._step, str(options["task_id"]))),
-            MF_DATASTORE=datastore,
-            MF_DATASTORE_ROOT=str(obj.flow_datastore.datastore_root),
-            MF_ATTEMPT=str(options["retry_count"]),
         )
         env[WORKLOAD] = "1"
         return {**env, **self._paths}

@@ -65,12 +65,14 @@ class SandboxExecutor:
         *,
         say: Callable[[str], None],
         infra_retries: int,
+        keep: Callable[[int, str], None] = lambda _stream, _line: None,
         parent: int | None = None,
     ):
         self._backend = backend
         self._config = config
         self._say = say
         self._infra_retries = infra_retries
+        self._keep = keep
         self._parent = parent
         self.sandbox_id: str | None = None
         self._renewed = 0.0
@@ -159,6 +161,7 @@ class SandboxExecutor:
                 self._exit = int(record["exit"])
             return
         self._seen[stream] += 1
+        self._keep(stream, line)
         output = (sys.stdout, sys.stderr)[stream]
         output.write(line + "\n")
         output.flush()
@@ -247,7 +250,7 @@ def task_script(package_commands: list[str], bootstrap: list[str], step: str, da
     """The bash script of a task: dependencies, code package, environment, step.
 
     Metaflow's own lines come escaped for a round through :mod:`shlex`, which they get here.  Its log commands
-    are replaced: the runner decorates every line, and one process saves them while the step runs.
+    are replaced: the runner decorates every line, and the launcher, which gets them all, keeps them.
     """
     from metaflow.mflog import BASH_FLUSH_LOGS, BASH_MFLOG
 
@@ -266,9 +269,6 @@ def task_script(package_commands: list[str], bootstrap: list[str], step: str, da
             else "",
             _unescaped(unpack) + " || exit 1",
             'if [ -s "$PX_STATE/seed.tgz" ]; then tar xzf "$PX_STATE/seed.tgz"; fi',
-            'export MFLOG_STDOUT="$PX_STATE/stdout" MFLOG_STDERR="$PX_STATE/stderr"',
-            'touch "$PX_STATE/saving"',
-            'setsid python "$PX_STATE/runner.py" save "$PX_STATE" >/dev/null 2>&1 </dev/null &',
             " && ".join([*(_unescaped(c) for c in bootstrap), step]),
             "exit $?",
         ]

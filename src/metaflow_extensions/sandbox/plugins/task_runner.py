@@ -24,7 +24,6 @@ MARK = b"\x1e"
 PAYLOAD_LINE = "# The payload follows.\n"
 POLL = 0.05
 HEARTBEAT = 5.0
-SAVE_EVERY = 2.0
 STREAMS = ("stdout", "stderr")
 
 
@@ -34,8 +33,6 @@ def main(payload: Any = None) -> None:
         run(payload)
     elif mode == "follow":
         sys.exit(follow(sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
-    elif mode == "save":
-        save(sys.argv[2])
 
 
 def run(payload: Any) -> None:
@@ -94,9 +91,6 @@ def supervise(state: str, payload: Any) -> None:
     for thread in pumps:
         # A process that the step left behind may hold the pipe open for ever.
         thread.join(timeout=5)
-    write(state, "done", b"")
-    if os.path.exists(os.path.join(state, "saving")):
-        wait_for(os.path.join(state, "saved"), 60)
     write(state, "exit.tmp", json.dumps(result).encode())
     os.rename(os.path.join(state, "exit.tmp"), os.path.join(state, "exit"))
 
@@ -130,12 +124,6 @@ def decorated(line: bytes) -> bytes:
         return line
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")
     return f"[MFLOG|0|{now}Z|task|{uuid.uuid4()}]".encode() + line
-
-
-def wait_for(path: str, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not os.path.exists(path) and time.monotonic() < end:
-        time.sleep(POLL)
 
 
 def follow(state: str, *seen: int) -> int:
@@ -178,23 +166,3 @@ class Tail:
         cut = data.rfind(b"\n") + 1
         self.rest = data[cut:]
         return data[:cut]
-
-
-def save(state: str) -> None:
-    """Keep the log in the datastore up to date, in one process that imports Metaflow once."""
-    write(state, "saving", b"")
-    from metaflow.mflog import update_delay
-    from metaflow.mflog.save_logs import save_logs
-
-    paths = [os.path.join(state, stream) for stream in STREAMS]
-    started, saved = time.time(), None
-    while True:
-        ended = os.path.exists(os.path.join(state, "done"))
-        sizes = [os.path.getsize(path) for path in paths]
-        if sizes != saved:
-            save_logs()
-            saved = sizes
-        if ended:
-            break
-        wait_for(os.path.join(state, "done"), max(SAVE_EVERY, update_delay(time.time() - started)))
-    write(state, "saved", b"")
