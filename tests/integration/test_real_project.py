@@ -53,7 +53,7 @@ def test_an_existing_uv_project(tmp_path: Path) -> None:
     (root / "pyproject.toml").write_text(ROOT)
     (root / "packages/worker/pyproject.toml").write_text(WORKER)
     (root / "packages/worker/src/worker/__init__.py").write_text("def main():\n    print('working')\n")
-    (root / ".gitignore").write_text("*.egg-info/\n")
+    (root / ".gitignore").write_text("*.egg-info/\n__pycache__/\n")
     for command in ([UV, "lock", "-q"], ["git", "init", "-q"], ["git", "add", "-A"]):
         subprocess.run(command, cwd=root, check=True)
     before = snapshot(root)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import os
-import tempfile
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from px.errors import PxError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -35,10 +34,10 @@ def disk_errors(where: Path) -> Iterator[None]:
 def open_atomically(path: Path, *, mode: int = 0o644, durable: bool = True) -> Iterator[BinaryIO]:
     """A file to write to that replaces ``path`` when the block ends well: written beside it, flushed, renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    fd, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
+    # The name is known before the file is there, so that no moment is left in which an interruption forgets it.
+    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
     try:
-        with os.fdopen(fd, "wb") as f:
+        with open(temporary, "xb", opener=_private) as f:
             yield f
             f.flush()
             os.fchmod(f.fileno(), mode)
@@ -48,6 +47,10 @@ def open_atomically(path: Path, *, mode: int = 0o644, durable: bool = True) -> I
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 def write_atomically(path: Path, content: bytes, *, mode: int = 0o644, durable: bool = True) -> None:

@@ -132,7 +132,11 @@ def _clean(home: Path) -> dict[str, str]:
     """The environment of a user who has nothing set: Metaflow's own configuration must not leak in."""
     dropped = ("METAFLOW_", "AWS_", "E2B_", "DAYTONA_", "PYTHONDONTWRITEBYTECODE", "PYTHONPATH")
     env = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
-    return {**env, "USER": "tester", "PX_HOME": str(home), "PATH": f"{Path(sys.executable).parent}:{env['PATH']}"}
+    # The client's cache is in /tmp by default, where another user may have made it first.
+    cache = {"METAFLOW_CLIENT_CACHE_PATH": os.environ["METAFLOW_CLIENT_CACHE_PATH"]}
+    return {
+        **env, **cache, "USER": "tester", "PX_HOME": str(home), "PATH": f"{Path(sys.executable).parent}:{env['PATH']}"
+    }  # fmt: skip
 
 
 @pytest.fixture(scope="session")

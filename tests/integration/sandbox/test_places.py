@@ -133,13 +133,19 @@ def test_inside_a_container(plain: Path, warm: Home) -> None:
 
 @pytest.mark.parametrize("more", [(), ("--unshare-user", "--disable-userns")], ids=["masked proc", "no namespaces"])
 def test_inside_a_container_that_forbids_it(plain: Path, alone: Home, more: tuple[str, ...]) -> None:
-    """Not a crash: which engine was tried, why it cannot work, and what would help."""
+    """Not a crash: which engine was tried, why it cannot work, and what would help.
+
+    Whether a masked /proc forbids it depends on the kernel and on who asks: where it does not, the sandbox works.
+    """
     shutil.rmtree(alone.cache / "engines", ignore_errors=True)  # what was found out about this machine does not hold
     outer = [bubblewrap(), *more, *OUTER, "--chdir", str(plain)]
     done = subprocess.run(
         [*outer, str(PX), "run", "--sandbox", "--engine", "bubblewrap", "plain-cli"],
         capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
+    if not more and done.returncode == 7:
+        assert done.stdout == "one\n"
+        return
     assert done.returncode == 125
     assert done.stderr.startswith("PX905") or "\nPX905" in done.stderr
     assert "bubblewrap said: bwrap: " in done.stderr
