@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from px import console
 from px.errors import PxError
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ def choose(name: str | None, home: Home) -> Engine:
         found = engine(candidate, home)
         problem = found.problem()
         if problem is None:
+            for other, why in problems:
+                console.warn(f"using {candidate}, because {other} does not work here: {why.reason}")
             return found
         problems.append((candidate, problem))
     reasons = [f"{candidate}: {problem.reason}" for candidate, problem in problems]

@@ -99,7 +99,7 @@ def _reusable(store: Store, directory: Path, image: Image) -> bool:
         return False
     if raw.get("sbx_version") != SBX_VERSION:
         problem = f"it is version {raw.get('sbx_version')}, this px makes version {SBX_VERSION}"
-        raise PxError("PX904", image=directory.name, problem=problem)
+        raise PxError("PX904", image=directory.name, problem=problem, directory=directory)
     return raw.get("objects") == list(image.refs) and all(store.has(kind, oid) for kind, oid, _ in image.layers)
 
 
@@ -132,7 +132,7 @@ def read_image(home: Home, sbx_id: str) -> Image | None:
         return None
     if raw["sbx_version"] != SBX_VERSION:
         problem = f"it is version {raw['sbx_version']}, this px makes version {SBX_VERSION}"
-        raise PxError("PX904", image=sbx_id, problem=problem)
+        raise PxError("PX904", image=sbx_id, problem=problem, directory=image_directory(home, sbx_id))
     definition = SandboxDefinition(raw["base_os_oid"], frozenset(raw["capabilities"]), raw["profile_oid"])
     layers = tuple((row["kind"], row["oid"], row["what"]) for row in raw["layers"])
     return Image(definition, raw["base"], raw["architecture"], layers, raw["env"])
