@@ -14,16 +14,16 @@ REPO = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _clean_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """No test sees the developer's own px home, or thinks that it runs in CI because the tests do."""
     for name in ("CI", "PX_ENGINE", "VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT", "PYTHONPATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PX_HOME", str(tmp_path / "px-home"))
     # Programs that the tests start keep files for their user in places that another user may have made first.
-    monkeypatch.setenv("METAFLOW_CLIENT_CACHE_PATH", str(tmp_path / "metaflow-client"))
     if "XDG_RUNTIME_DIR" not in os.environ:  # skopeo would use /run, which is root's
-        (tmp_path / "run").mkdir(mode=0o700)
-        monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -133,7 +134,7 @@ def _clean(home: Path) -> dict[str, str]:
     dropped = ("METAFLOW_", "AWS_", "E2B_", "DAYTONA_", "PYTHONDONTWRITEBYTECODE", "PYTHONPATH")
     env = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
     # The client's cache is in /tmp by default, where another user may have made it first.
-    cache = {"METAFLOW_CLIENT_CACHE_PATH": os.environ["METAFLOW_CLIENT_CACHE_PATH"]}
+    cache = {"METAFLOW_CLIENT_CACHE_PATH": str(Path(tempfile.gettempdir(), f"px-tests-metaflow-{os.getuid()}"))}
     return {
         **env, **cache, "USER": "tester", "PX_HOME": str(home), "PATH": f"{Path(sys.executable).parent}:{env['PATH']}"
     }  # fmt: skip
