@@ -175,18 +175,7 @@ def missing_capability(text: str, sandbox: Sandbox) -> Any:
 
     have = set(sandbox.details["capabilities"].split(","))
     found = [s for s in patterns.match(text, sandbox.details["base"]) if s.capability not in have]
-    if not found:
-        return None
-    from px.errors import PxError
-
-    names = sorted({s.capability for s in found})
-    return PxError(
-        "PX902",
-        missing=", ".join(sorted({s.missing for s in found})),
-        why=[s.line.strip() for s in found],
-        fix=[f"Run 'px sandbox add {n}' or set [tool.px.sandbox.capabilities].{n} = true." for n in names],
-        capabilities=names,
-    )
+    return patterns.missing_error(found, [s.line.strip() for s in found]) if found else None
 
 
 def spec(sandbox: Sandbox, command: list[str], options: Options) -> RunSpec:

@@ -205,8 +205,4 @@ def build_failure(label: str, log: str, base: str) -> PxError:
         why = ["\n    ".join(_telling(log)) or "it said nothing"]
         fix = ["Read all that the build said: .px/logs/px.log"]
         return PxError("PX903", problem=f"{label} could not be built", why=why, fix=fix)
-    names = sorted({s.capability for s in found})
-    fixes = [f"Run 'px sandbox add {n}' or set [tool.px.sandbox.capabilities].{n} = true." for n in names]
-    why = [f"Building {label} failed: {s.line.strip()}" for s in found[:3]]
-    missing = ", ".join(sorted({s.missing for s in found}))
-    return PxError("PX902", missing=missing, why=why, fix=fixes, capabilities=names)
+    return patterns.missing_error(found, [f"Building {label} failed: {s.line.strip()}" for s in found[:3]])

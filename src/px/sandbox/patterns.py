@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from px.errors import PxError
 from px.sandbox import sonames
 from px.sandbox.capabilities import DATA
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 _LONGEST = 2000  # characters of one line: minified output and progress bars are not messages
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -72,6 +73,14 @@ def match(text: str, base: str = "debian-12") -> tuple[Suggestion, ...]:
         for suggestion in _match_line(_ESCAPES.sub("", line)[:_LONGEST], base):
             found.setdefault(suggestion.capability, suggestion)
     return tuple(found.values())
+
+
+def missing_error(found: Sequence[Suggestion], why: Sequence[str]) -> PxError:
+    """The PX902 for what a build or a run said was missing, with the command that brings each capability."""
+    names = sorted({s.capability for s in found})
+    fix = [f"Run 'px sandbox add {n}' or set [tool.px.sandbox.capabilities].{n} = true." for n in names]
+    missing = ", ".join(sorted({s.missing for s in found}))
+    return PxError("PX902", missing=missing, why=why, fix=fix, capabilities=names)
 
 
 def _match_line(line: str, base: str) -> Iterator[Suggestion]:
