@@ -184,9 +184,10 @@ def test_ctrl_c_is_delivered_once(caller: Driver) -> None:
 
 
 def test_terminal_size_and_resize(box: Driver) -> None:
-    code = (
-        "import os, signal, time; show = lambda *a: os.write(1, b'size %d %d\\n' % os.get_terminal_size());"
-        "signal.signal(signal.SIGWINCH, show); print('ready', os.isatty(0), os.isatty(1), flush=True)\n"
+    code = (  # sigwait: a handler would not run if the signal came just before input() began to read
+        "import os, signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGWINCH])\n"
+        "print('ready', os.isatty(0), os.isatty(1), flush=True)\n"
+        "signal.sigwait([signal.SIGWINCH]); print('size', *os.get_terminal_size())\n"
         "input(); print('ended')"
     )
     terminal = Terminal(box, "python3", "-c", code)
