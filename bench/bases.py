@@ -1,14 +1,11 @@
 """Bases side by side: px, mmdebstrap, and ``docker build`` with apt, for the same packages, in one run.
 
-    python bench/bases.py [--repeat N]
-
 Every px measurement is a process of its own, with its start-up, in a store that has only what the row says.
 What cannot run here is skipped, and says so.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import statistics
@@ -32,6 +29,8 @@ if TYPE_CHECKING:
 
 BASE = "debian-12"
 CAPABILITIES = ("postgres", "imagecodecs", "curl")
+REPEAT = 3
+"""How often each row is measured; the median counts."""
 FLOOR = 1.3
 """Seconds: what a throw-away prototype needed for a base from cached packages on 2 cores."""
 
@@ -59,8 +58,8 @@ RUN apt-get update && apt-get install -y --no-install-recommends {packages} && r
 class Bench:
     """One run: a scratch directory, a store with all downloads, and the rows so far."""
 
-    def __init__(self, scratch: Path, repeat: int):
-        self.scratch, self.repeat = scratch, repeat
+    def __init__(self, scratch: Path):
+        self.scratch = scratch
         self.lock = load_base_lock(BASE, host_architecture())
         self.rows: dict[str, float] = {}
         self.sources = scratch / "downloads"
@@ -69,7 +68,7 @@ class Bench:
 
     def measure(self, label: str, run: Callable[[Path], None], prepare: Callable[[Path], None]) -> None:
         times = []
-        for i in range(self.repeat):
+        for i in range(REPEAT):
             home = self.scratch / f"run-{i}"
             prepare(home)
             os.sync()  # what was prepared must not be written out on the clock
@@ -239,12 +238,9 @@ def ratios(rows: dict[str, float]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--repeat", type=int, default=3, help="how often each row is measured; the median counts")
-    args = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="px-bench-bases-"))
     try:
-        bench = Bench(scratch, args.repeat)
+        bench = Bench(scratch)
         measure_px(bench)
         if measure_mmdebstrap(bench):
             measure_docker(bench)
@@ -254,6 +250,3 @@ def main() -> None:
     finally:
         remove_tree(scratch)
 
-
-if __name__ == "__main__":
-    main()
