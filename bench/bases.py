@@ -59,7 +59,7 @@ class Bench:
     """One run: a scratch directory, a store with all downloads, and the rows so far."""
 
     def __init__(self, scratch: Path):
-        self.scratch = scratch
+        self.scratch, self.homes = scratch, 0
         self.lock = load_base_lock(BASE, host_architecture())
         self.rows: dict[str, float] = {}
         self.sources = scratch / "downloads"
@@ -68,14 +68,14 @@ class Bench:
 
     def measure(self, label: str, run: Callable[[Path], None], prepare: Callable[[Path], None]) -> None:
         times = []
-        for i in range(REPEAT):
-            home = self.scratch / f"run-{i}"
+        for _ in range(REPEAT):
+            self.homes += 1  # kept to the end: a file system may be slow at making files where many were just removed
+            home = self.scratch / f"run-{self.homes}"
             prepare(home)
             os.sync()  # what was prepared must not be written out on the clock
             started = time.perf_counter()
             run(home)
             times.append(time.perf_counter() - started)
-            remove_tree(home)
         self.rows[label] = statistics.median(times)
         print(f"{label:<58} {self.rows[label]:7.2f} s   ({', '.join(f'{t:.2f}' for t in times)})", flush=True)
 
@@ -249,4 +249,3 @@ def main() -> None:
         ratios(bench.rows)
     finally:
         remove_tree(scratch)
-

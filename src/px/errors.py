@@ -7,14 +7,15 @@ the paths that succeed.
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+import os
 
+from px.record import Record
+
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-CATALOGUE = Path(__file__).parent / "data" / "errors.toml"
+CATALOGUE = os.path.join(os.path.dirname(__file__), "data", "errors.toml")
 
 # Shells keep 126 and 127 for targets that cannot be run and 128 + n for signals; px stays below.
 EXIT_INTERNAL = 120
@@ -25,7 +26,7 @@ EXIT_NOT_FOUND = 127
 EXIT_INTERRUPTED = 130
 
 
-class ErrorText(NamedTuple):
+class ErrorText(Record):
     """One row of the catalogue, before its fields are filled in."""
 
     code: str
@@ -34,16 +35,19 @@ class ErrorText(NamedTuple):
     fix: tuple[str, ...]
 
 
-@cache
-def catalogue() -> Mapping[str, ErrorText]:
-    import tomllib
+_catalogue: dict[str, ErrorText] = {}
 
-    with CATALOGUE.open("rb") as f:
-        raw = tomllib.load(f)
-    return {
-        code: ErrorText(code, row["what"], tuple(row.get("why", ())), tuple(row.get("fix", ())))
-        for code, row in raw.items()
-    }
+
+def catalogue() -> dict[str, ErrorText]:
+    """Every error by its code; read once."""
+    if not _catalogue:
+        import tomllib
+
+        with open(CATALOGUE, "rb") as f:
+            raw = tomllib.load(f)
+        for code, row in raw.items():
+            _catalogue[code] = ErrorText(code, row["what"], tuple(row.get("why", ())), tuple(row.get("fix", ())))
+    return _catalogue
 
 
 class PxError(Exception):

@@ -21,6 +21,9 @@ class Home:
     def __hash__(self) -> int:
         return hash(self.root)
 
+    def __fspath__(self) -> str:
+        return str(self.root)
+
     def __repr__(self) -> str:
         return f"Home({str(self.root)!r})"
 

@@ -6,10 +6,14 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.conftest import REPO
+
+if TYPE_CHECKING:
+    from px.home import Home
 
 SRC = REPO / "src"
 
@@ -18,26 +22,38 @@ RUN_ALLOWED = VERSION_ALLOWED | {
     "px.cli.host", "px.cli.target", "px.project", "px.project.fingerprint", "px.project.warm", "px.store",
     "px.store.hold",
 }  # fmt: skip
+SANDBOX_ALLOWED = RUN_ALLOWED | {
+    "px.cli.sandboxed", "px.console", "px.engines", "px.engines.arguments", "px.engines.binary",
+    "px.engines.bubblewrap", "px.engines.hostfiles", "px.engines.paths", "px.engines.spec", "px.engines.streams",
+    "px.engines.supervise", "px.errors", "px.record",
+}  # fmt: skip
 # Modules of the standard library that cost milliseconds and that these paths have no use for.
 HEAVY = {
     "argparse",
     "asyncio",
+    "collections",
     "concurrent.futures",
     "contextlib",
     "ctypes",
     "dataclasses",
     "email",
+    "enum",
+    "functools",
     "http.client",
     "importlib.metadata",
     "inspect",
+    "json",
     "logging",
     "multiprocessing",
     "pathlib",
+    "re",
     "shutil",
+    "signal",
     "socket",
     "ssl",
     "subprocess",
     "tempfile",
+    "threading",
     "tomllib",
     "traceback",
     "typing",
@@ -80,6 +96,26 @@ def test_the_warm_run_imports_only_what_it_uses(tmp_path: Path) -> None:
         "try:\n    run(['run', 'python', '-c', 'pass'])\nexcept SystemExit:\n    pass"
     )
     check(imported(code, tmp_path), RUN_ALLOWED)
+
+
+@pytest.mark.network
+def test_the_warm_sandboxed_run_imports_only_what_it_uses(tmp_path: Path, warm_home: Home) -> None:
+    from tests.support.px import run_px
+    from tests.support.rootfs import bubblewrap
+
+    bubblewrap()
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "a"\nversion = "1"\nrequires-python = ">=3.11,<3.12"\n')
+    home = str(warm_home.root)
+    run_px("sync", "--sandbox", cwd=tmp_path, PX_HOME=home)
+    run_px("run", "--sandbox", "python", "-c", "pass", cwd=tmp_path, PX_HOME=home)  # remembers the engine
+    code = (
+        "import os\nos._exit = lambda code: (_ for _ in ()).throw(SystemExit)\n"
+        f"os.environ['PX_HOME'] = {home!r}\n"
+        "from px.cli.main import run\n"
+        "try:\n    run(['run', '--sandbox', 'python', '-c', 'pass'])\n    raise AssertionError('it was not warm')\n"
+        "except SystemExit:\n    pass"
+    )
+    check(imported(code, tmp_path), SANDBOX_ALLOWED)
 
 
 # Lower layers never import higher ones; what stands at the same height is named in both directions or in none.

@@ -71,9 +71,7 @@ def run(argv: Sequence[str]) -> int:
 
         run_warm(argv[1], list(argv[2:]))
     if len(argv) > 2 and argv[0] == "run" and argv[1] == "--sandbox" and not argv[2].startswith("-"):
-        code = _run_warm_sandbox(argv[2], list(argv[3:]))
-        if code is not None:
-            return code
+        _run_warm_sandbox(argv[2], list(argv[3:]))
     leading, rest = _split(argv)
     if not rest:
         return _without_command(leading)
@@ -92,17 +90,21 @@ def run(argv: Sequence[str]) -> int:
     return _run_command(name, [*leading, *rest])
 
 
-def _run_warm_sandbox(target: str, arguments: list[str]) -> int | None:
+def _run_warm_sandbox(target: str, arguments: list[str]) -> None:
     from px.cli import sandboxed
 
     try:
-        return sandboxed.run_warm(target, arguments)
+        code = sandboxed.run_warm(target, arguments)
     except Exception as e:
         from px.errors import PxError
 
         if isinstance(e, PxError):
-            return None  # said in full by the ordinary way
+            return  # said in full by the ordinary way
         raise
+    if code is not None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)  # nothing is left to do, and an orderly end of the interpreter takes milliseconds
 
 
 def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from types import MappingProxyType
 
 from px.cli.host import here
 from px.cli.target import is_python
@@ -30,7 +29,7 @@ class Options:
 
     engine: str | None = None
     volumes: tuple[Mount, ...] = ()
-    env: Mapping[str, str] = MappingProxyType({})
+    env: Mapping[str, str] = {}
     network = True
     read_only = False
     memory: str | None = None
@@ -123,10 +122,10 @@ def run(sandbox: Sandbox, command: list[str], options: Options, on_failure: Call
     """Run to the end and return the target's code; what it said on standard error is searched when it fails."""
     from px.engines import choose
     from px.engines.streams import tee
-    from px.home import Home
+    from px.project.fingerprint import home_root
     from px.store.hold import hold_across_exec, use_lock
 
-    engine = choose(options.engine, Home.from_environment())
+    engine = choose(options.engine, home_root())
     hold_across_exec(use_lock(sandbox.image))
     kept = bytearray()
 
@@ -180,17 +179,15 @@ def missing_capability(text: str, sandbox: Sandbox) -> Any:
 
 def spec(sandbox: Sandbox, command: list[str], options: Options) -> RunSpec:
     """One run of one command, complete."""
-    from pathlib import Path
-
     from px.engines.spec import Mount, RunSpec
 
     passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
     base = RunSpec(
-        layers=tuple(Path(layer) for layer in sandbox.layers),
+        layers=sandbox.layers,
         argv=tuple(command),
         env={**passed, "HOME": "/home/px", "USER": "px", **sandbox.variables, **options.env},
         cwd=inside(sandbox, os.getcwd()) or APP,
-        mounts=(Mount(Path(sandbox.root), APP, options.read_only), *options.volumes),
+        mounts=(Mount(sandbox.root, APP, options.read_only), *options.volumes),
         network=options.network,
         tty=any(os.isatty(fd) for fd in (0, 1, 2)),
         label=os.path.basename(sandbox.image),

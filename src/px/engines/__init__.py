@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from px import console
 from px.errors import PxError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from px.engines.spec import Engine, Problem
-    from px.home import Home
+    from px.engines.spec import AnyPath, Engine, Problem
 
 NAMES = ("bubblewrap", "docker", "podman")
 """In the order in which they are tried."""
 
 
-def engine(name: str, home: Home) -> Engine:
-    """The engine of that name, whether it works here or not."""
+def engine(name: str, home: AnyPath) -> Engine:
+    """The engine of that name, whether it works here or not; what it finds out is kept in px's home."""
     if name == "bubblewrap":
         from px.engines.bubblewrap import Bubblewrap
 
@@ -33,7 +32,7 @@ def engine(name: str, home: Home) -> Engine:
     raise PxError("PX908", engine=name, known=", ".join(NAMES))
 
 
-def choose(name: str | None, home: Home) -> Engine:
+def choose(name: str | None, home: AnyPath) -> Engine:
     """The engine that was asked for (``--engine``, else ``PX_ENGINE``), else the first that works here."""
     asked = name or os.environ.get("PX_ENGINE")
     problems: list[tuple[str, Problem]] = []

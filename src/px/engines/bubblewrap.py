@@ -4,60 +4,72 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
 
 from px.engines import arguments, binary, supervise
 from px.engines.spec import Problem, RunSpec
 from px.engines.streams import Streams
 from px.errors import PxError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import NoReturn
 
     from px.engines.limits import Group
-    from px.home import Home
+    from px.engines.spec import AnyPath
 
 
 class Bubblewrap:
-    """Runs targets with bubblewrap; what it found out about the machine is kept under ``home``'s cache."""
+    """Runs targets with bubblewrap; what it found out about the machine is kept in px's home."""
 
     name = "bubblewrap"
 
-    def __init__(self, home: Home):
-        self._cache = home.cache / "engines"
-        self._known = self._cache / "bubblewrap"
+    def __init__(self, home: AnyPath):
+        self._cache = os.path.join(home, "cache", "engines")
+        self._answer: str | Problem | None = None
 
-    @cached_property
-    def _found(self) -> Path | Problem:
+    @property
+    def _found(self) -> str | Problem:
+        if self._answer is None:
+            self._answer = self._find()
+        return self._answer
+
+    def _find(self) -> str | Problem:
         if sys.platform != "linux":
             return Problem("bubblewrap is for Linux", ("Use docker or podman: px run --sandbox --engine docker …",))
         candidates = binary.candidates()
         identity = candidates.identity()
-        try:
-            known, _, path = self._known.read_text().partition("\n")
-        except (OSError, UnicodeDecodeError):
-            known, path = "", ""
+        known, _, path = self._remembered().partition("\n")
         if known == identity and path:
-            return Path(path)
+            return path
         found = binary.select(candidates)
-        if isinstance(found, Path):
+        if isinstance(found, str):
             found = self._try(found) or found
-        if isinstance(found, Path):
+        if isinstance(found, str):
             self._remember(f"{identity}\n{found}")
         return found
 
-    def _try(self, path: Path) -> Problem | None:
+    def _try(self, path: str) -> Problem | None:
+        from pathlib import Path
+
         from px.engines.diagnose import diagnose
 
-        return diagnose(path, self._cache / "empty")
+        return diagnose(Path(path), Path(self._cache, "empty"))
+
+    def _remembered(self) -> str:
+        try:
+            with open(os.path.join(self._cache, "bubblewrap"), encoding="utf-8") as f:
+                return f.read()
+        except (OSError, UnicodeDecodeError):
+            return ""
 
     def _remember(self, text: str) -> None:
+        from pathlib import Path
+
         from px.store.files import write_atomically
 
         try:
-            write_atomically(self._known, text.encode(), durable=False)
+            write_atomically(Path(self._cache, "bubblewrap"), text.encode(), durable=False)
         except OSError:
             return  # a px home that cannot be written only makes the next start slower
 
@@ -65,7 +77,7 @@ class Bubblewrap:
         return self._found if isinstance(self._found, Problem) else None
 
     @property
-    def binary(self) -> Path:
+    def binary(self) -> str:
         if isinstance(self._found, Problem):
             raise PxError("PX905", why=[self._found.reason], fix=self._found.fix)
         return self._found
@@ -87,11 +99,13 @@ class Bubblewrap:
         Nobody can make a mount point in another user's directory, not even in an overlay of it; where two layers
         have a directory, the upper one says whose it is.
         """
-        if not spec.layers or spec.layers[-1].stat().st_uid == os.geteuid():
+        if not spec.layers or os.stat(spec.layers[-1]).st_uid == os.geteuid():
             return spec
+        from pathlib import Path
+
         from px.engines.skeleton import ensure
 
-        return spec._replace(layers=(*spec.layers, ensure(self._cache / "skeleton", spec)))
+        return spec._replace(layers=(*spec.layers, ensure(Path(self._cache, "skeleton"), spec)))
 
     def exec(self, spec: RunSpec) -> NoReturn:
         code = self.run(spec)
@@ -100,7 +114,7 @@ class Bubblewrap:
         os._exit(code)  # nothing is left to do, and an orderly end of the interpreter takes milliseconds
 
 
-def start(path: Path, spec: RunSpec, streams: Streams) -> int:
+def start(path: str, spec: RunSpec, streams: Streams) -> int:
     """Run ``spec`` with the bubblewrap at ``path``; the target's exit code."""
     group = _group(spec)
     fds = arguments.Descriptors()
@@ -110,7 +124,7 @@ def start(path: Path, spec: RunSpec, streams: Streams) -> int:
         fds.add(init_end)
         argv = arguments.command(spec, fds, channel=init_end)
         prefix = group.prefix if group is not None else ()
-        argv = [*prefix, os.fspath(path), "--info-fd", fds.add(info_end), *argv]
+        argv = [*prefix, path, "--info-fd", fds.add(info_end), *argv]
 
         def after_fork(_: int) -> None:
             fds.close()

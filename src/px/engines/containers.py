@@ -30,6 +30,8 @@ from px.process import run
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from px.engines.spec import AnyPath
+
 # $1 is the client, $2 the container, $3 the directory of its files; standard input ends when px does.
 _WATCH = """
 read -r client || exit 0
@@ -212,7 +214,7 @@ def _csv(*fields: str) -> str:
     return line.getvalue()
 
 
-def _bind(source: Path, target: str, *, read_only: bool) -> list[str]:
+def _bind(source: AnyPath, target: str, *, read_only: bool) -> list[str]:
     fields = ["type=bind", f"source={source}", f"target={target}", *(["readonly"] if read_only else [])]
     return ["--mount", _csv(*fields)]
 

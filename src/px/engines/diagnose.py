@@ -70,7 +70,7 @@ def trial(path: Path, layer: Path) -> str | None:
     nothing = os.open(os.devnull, os.O_RDWR)
     try:
         with streams.Streams(nothing, nothing, said.append) as ends:
-            code = bubblewrap.start(path, spec, ends)
+            code = bubblewrap.start(str(path), spec, ends)
     except PxError:
         code = 1
     finally:

@@ -6,11 +6,9 @@ own name.  With it off there is nobody to ask, and nothing of the host is shown.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 from px.engines.spec import DataFile
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -47,15 +45,18 @@ def network_files(spec: RunSpec) -> Iterator[DataFile]:
 
 def _read(path: str) -> bytes:
     try:
-        return Path(path).read_bytes()
+        with open(path, "rb") as f:
+            return f.read()
     except OSError:
         return b""
 
 
 def _trusted(spec: RunSpec) -> bytes:
     """The image's certificates and the extra ones in one file."""
-    extra = spec.extra_ca.read_bytes() if spec.extra_ca is not None else b""
-    for layer in reversed(spec.layers):
+    from pathlib import Path
+
+    extra = Path(spec.extra_ca).read_bytes() if spec.extra_ca is not None else b""
+    for layer in map(Path, reversed(spec.layers)):
         for name in IMAGE_CA:
             path = (layer / name).resolve()
             # A link in an image may point out of it, which on this side means to the host's files.

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING
 
 from px.errors import PxError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
+
+    from px.engines.spec import AnyPath
 
 MOST_LINKS = 40
 
@@ -23,7 +24,7 @@ MOST_LINKS = 40
 class Resolver:
     """Resolves paths against a stack of layers; what it has seen it remembers."""
 
-    def __init__(self, layers: Sequence[Path]):
+    def __init__(self, layers: Sequence[AnyPath]):
         self._layers = [os.fspath(layer) for layer in reversed(layers)]
         self._links: dict[str, str | None] = {}
 

@@ -26,7 +26,7 @@ def ensure(root: Path, spec: RunSpec) -> Path:
     files = sorted({resolve(f.target) for f in hostfiles.all_files(spec)})
     directories = sorted({resolve(d) for d in ("/proc", "/dev", "/sys", "/tmp", "/run", "/var/tmp", spec.home)})  # noqa: S108
     for mount in spec.mounts:
-        (directories if mount.source.is_dir() else files).append(resolve(mount.target))
+        (directories if os.path.isdir(mount.source) else files).append(resolve(mount.target))
     layer = root / hashlib.sha256("\0".join([*files, "", *directories]).encode()).hexdigest()[:16]
     if not layer.is_dir():
         with disk_errors(root):

@@ -1,33 +1,40 @@
 """What is to be run, said once for every engine: a frozen :class:`RunSpec`, and the Protocol that takes it.
 
-Named tuples, not dataclasses: those cost a warm run more milliseconds than the sandbox itself.
+Paths may be text: on the warm path :mod:`pathlib` is not even imported.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
+from px.record import Record
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from os import PathLike
     from pathlib import Path
+    from typing import NoReturn, Protocol
+
+    AnyPath = str | PathLike[str]
+else:
+    Protocol = object
 
 
-class Mount(NamedTuple):
+class Mount(Record):
     """A file or directory of the host that the sandbox sees."""
 
-    source: Path
+    source: AnyPath
     target: str
     read_only: bool = False
 
 
-class DataFile(NamedTuple):
+class DataFile(Record):
     """A small read-only file that px makes for the sandbox."""
 
     target: str
     content: bytes
 
 
-class Limits(NamedTuple):
+class Limits(Record):
     """Bounds for the whole sandbox; None is no bound."""
 
     memory: int | None = None
@@ -39,7 +46,7 @@ class Limits(NamedTuple):
         return (self.memory, self.cpus, self.pids) != (None, None, None)
 
 
-class User(NamedTuple):
+class User(Record):
     """Who the target is inside; outside it is always the caller."""
 
     uid: int = 1000
@@ -47,7 +54,7 @@ class User(NamedTuple):
     name: str = "px"
 
 
-class ImageSource(NamedTuple):
+class ImageSource(Record):
     """The packed image for engines that cannot run unpacked layers; made only when such an engine asks."""
 
     names: tuple[str, ...]
@@ -57,10 +64,10 @@ class ImageSource(NamedTuple):
     """Write the image if need be, and say where: an archive that ``docker load`` takes."""
 
 
-class RunSpec(NamedTuple):
+class RunSpec(Record):
     """One run of one target, complete: an engine adds nothing of the host to it."""
 
-    layers: tuple[Path, ...]
+    layers: tuple[AnyPath, ...]
     """Directories with unpacked read-only trees, lowest first."""
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -78,11 +85,11 @@ class RunSpec(NamedTuple):
     label: str = ""
     """Something by which the run can be recognised: an image's sbx_id."""
     image: ImageSource | None = None
-    extra_ca: Path | None = None
+    extra_ca: AnyPath | None = None
     """Certificates that the target shall trust beside the image's own."""
 
 
-class Problem(NamedTuple):
+class Problem(Record):
     """Why an engine does not work here, and what would change that."""
 
     reason: str

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Self
+from _thread import allocate_lock, start_new_thread
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable
+    from typing import Self
 
 
 class Streams:
@@ -19,7 +20,7 @@ class Streams:
         stdout: int | Callable[[bytes], None] | None,
         stderr: int | Callable[[bytes], None] | None,
     ):
-        self._threads: list[threading.Thread] = []
+        self._readers: list[Reader] = []
         self._child_ends: list[int] = []
         self._terminals: list[tuple[int, int]] = []
         self.fds = (0 if stdin is None else stdin, self._output(stdout, 1), self._output(stderr, 2))
@@ -31,7 +32,7 @@ class Streams:
             return sink
         read, write = self._terminal(own) if os.isatty(own) else os.pipe()
         self._child_ends.append(write)
-        self._pump(read, sink)
+        self._readers.append(Reader(read, sink))
         return write
 
     def _terminal(self, like: int) -> tuple[int, int]:
@@ -50,17 +51,6 @@ class Streams:
         for like, master in self._terminals:
             termios.tcsetwinsize(master, termios.tcgetwinsize(like))
 
-    def _pump(self, fd: int, sink: Callable[[bytes], None]) -> None:
-        import threading
-
-        def work() -> None:
-            while piece := _read(fd):
-                sink(piece)
-            os.close(fd)
-
-        thread = threading.Thread(target=work, daemon=True)
-        self._threads.append(thread)
-
     def started(self) -> None:
         """The target has its ends: close ours, or the readers would never see the end.
 
@@ -69,16 +59,40 @@ class Streams:
         for fd in self._child_ends:
             os.close(fd)
         self._child_ends.clear()
-        for thread in self._threads:
-            thread.start()
+        for reader in self._readers:
+            reader.start()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join()
+        for reader in self._readers:
+            reader.join()
+
+
+class Reader:
+    """A thread that hands on what comes from a descriptor; :mod:`threading` would take a while to import."""
+
+    def __init__(self, fd: int, sink: Callable[[bytes], None]):
+        self._fd, self._sink = fd, sink
+        self._running = allocate_lock()
+
+    def start(self) -> None:
+        self._running.acquire()
+        start_new_thread(self._work, ())
+
+    def _work(self) -> None:
+        try:
+            while piece := _read(self._fd):
+                self._sink(piece)
+        finally:
+            os.close(self._fd)
+            self._running.release()
+
+    def join(self) -> None:
+        """Wait for the end, if it was started."""
+        with self._running:
+            pass
 
 
 def _read(fd: int) -> bytes:

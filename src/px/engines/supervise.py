@@ -10,13 +10,16 @@ Signals are blocked, here and in bubblewrap; px-init opens the mask again for th
 from __future__ import annotations
 
 import os
-import signal
-from typing import TYPE_CHECKING, NamedTuple
 
 from px.errors import PxError
+from px.record import Record
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Callable, Iterable, Mapping
+else:
+    import _signal as signal  # the same functions and plain numbers; signal itself imports enum to dress them up
 
 FORWARDED = frozenset(
     getattr(signal, f"SIG{name}") for name in ("INT", "QUIT", "TERM", "HUP", "USR1", "USR2", "ALRM", "WINCH")
@@ -26,7 +29,7 @@ _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 _SI_KERNEL = 0x80
 
 
-class Command(NamedTuple):
+class Command(Record):
     """A program with all that it inherits."""
 
     argv: list[str]
@@ -37,7 +40,7 @@ class Command(NamedTuple):
     """Whether the program handles signals itself; bubblewrap does not, and keeps them blocked."""
 
 
-class Supervisor(NamedTuple):
+class Supervisor(Record):
     """Runs one command; signals that px gets go to the process that ``receiver`` finds."""
 
     receiver: Callable[[], int | None]

@@ -1,6 +1,5 @@
 """Have the files changed? The part of a project's record that the warm path reads, without any heavy import."""
 
-import json
 import os
 
 TYPE_CHECKING = False
@@ -31,11 +30,32 @@ def record_name(root: str) -> str:
 def read(path: str) -> "dict[str, Any] | None":
     """A record as it is on disk; None if there is none that this version can read."""
     try:
-        with open(path, "rb") as f:
-            raw = json.loads(f.read())
+        with open(path, encoding="utf-8") as f:
+            raw = _parse(f.read())
         return raw if raw["version"] == VERSION else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _parse(text: str) -> "Any":
+    try:
+        from _json import make_scanner  # json's own parser, without the regular expressions that it imports
+    except ImportError:
+        import json
+
+        return json.loads(text)
+    try:
+        return make_scanner(_Strict())(text, 0)[0]  # type: ignore[arg-type]
+    except StopIteration as e:
+        raise ValueError(f"no JSON: {text[:40]!r}") from e
+
+
+class _Strict:
+    """How the scanner shall read: as ``json.loads`` does."""
+
+    strict = True
+    object_hook = object_pairs_hook = None
+    parse_float, parse_int, parse_constant = float, int, float
 
 
 def look(root: str, name: str, known: "list[Any] | None", recorded_at: int) -> "list[Any]":
@@ -63,6 +83,7 @@ def unchanged(raw: "dict[str, Any]") -> bool:
 def digest(entries: "Iterable[tuple[str, list[Any]]]") -> str:
     """One hash over names and contents."""
     import hashlib
+    import json
 
     text = json.dumps([[name, entry[4] if entry else None] for name, entry in entries])
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,5 @@
+"""``python -m px``."""
+
+from px.cli.main import main
+
+main()

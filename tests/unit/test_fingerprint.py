@@ -1,0 +1,40 @@
+"""Reading a project's record without the json module."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from px.project import fingerprint
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RECORD = {
+    "version": fingerprint.VERSION,
+    "root": '/home/ä "q" \\ \n \u2028 \U0001f40d',
+    "numbers": [0, -1, 1731661234567890123, 1.5, -2e-3],
+    "nothing": [None, True, False, {}, [], ""],
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"indent": 2}, {"ensure_ascii": False}, {"separators": (",", ":")}])
+def test_a_record_is_read_as_json_would(tmp_path: Path, options: dict[str, object]) -> None:
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps(RECORD, **options), encoding="utf-8")  # type: ignore[arg-type]
+    assert fingerprint.read(str(path)) == RECORD
+
+
+@pytest.mark.parametrize("text", ["", "{", "nonsense", '{"version": 99}', "[]", "3", '{"version": 1', "\x00", '"\n"'])
+def test_what_is_no_record_of_this_version_is_none(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "record.json"
+    path.write_text(text)
+    assert fingerprint.read(str(path)) is None
+
+
+def test_bytes_that_are_no_text_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    path.write_bytes(b'{"version": "\xff"}')
+    assert fingerprint.read(str(path)) is None
