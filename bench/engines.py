@@ -1,7 +1,7 @@
-"""The bubblewrap engine against bare bubblewrap on the same layers, and against docker where a daemon answers.
+"""``px run --sandbox`` against bare bubblewrap on the same layers, ``docker run`` and ``podman run``.
 
-Every contender runs ``python3 -c pass`` in debian-12; "as a program" is a whole process with Python's own start, which
-is what a command line pays.  docker is whatever ``docker`` is set up for (DOCKER_HOST); without one it is left out.
+Every contender runs ``python -c pass`` in the sandbox of one small project, whose first sync, from an empty store, is
+measured too.  docker gets a daemon of its own; what cannot run here is left out, and says so.
 """
 
 from __future__ import annotations
@@ -11,79 +11,108 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
+from contextlib import ExitStack
 from pathlib import Path
 
+from bench.bases import docker
 from bench.timing import Action, command, compare, table
 from px.engines.bubblewrap import Bubblewrap
+from px.engines.podman import Podman
 from px.engines.session import Session
 from px.engines.spec import RunSpec
 from px.home import Home
-from px.sandbox.bases import ensure_base, ensure_bytecode_layer, host_architecture, load_base_lock
-from px.store.objects import Store
+from px.store.tree import remove_tree
 
-REPO = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
 ROUNDS = 30
-TARGET = ("/usr/bin/python3", "-c", "pass")
+PYTHON = "/opt/px/env/bin/python"
+TARGET = (PYTHON, "-c", "pass")
 ENV = {"PATH": "/usr/bin:/bin", "HOME": "/home/px"}
-PROGRAM = """
-import json, sys
-from pathlib import Path
-from px.engines.bubblewrap import Bubblewrap
-from px.engines.spec import RunSpec
-from px.home import Home
-layers, argv, env, home = json.loads(sys.argv[1])
-Bubblewrap(Home(Path(home))).exec(RunSpec(tuple(map(Path, layers)), tuple(argv), env, cwd="/"))
+MANIFEST = """\
+[project]
+name = "bench"
+version = "1"
+requires-python = ">=3.11,<3.12"
+dependencies = ["requests"]
 """
 
 
-def bare(binary: Path, layers: tuple[Path, ...]) -> list[str]:
-    """The least that gives a target these layers as its root."""
-    overlay = [option for layer in layers for option in ("--overlay-src", str(layer))]
+class Project:
+    """A small project with its sandbox, in a store of its own."""
+
+    def __init__(self, scratch: Path):
+        self.root, self.home = scratch / "project", Home(scratch / "home")
+        self.env = {**os.environ, "PX_HOME": str(self.home.root), "PATH": f"{BIN}:{os.environ['PATH']}"}
+        self.root.mkdir()
+        (self.root / "pyproject.toml").write_text(MANIFEST)
+        self.px("sync", "--sandbox")()
+        self.px("run", "--sandbox", "python", "-c", "pass")()
+        [record] = self.home.refs.glob("*.json")
+        self.layers = tuple(json.loads(record.read_text())["envs"]["sandbox"]["layers"])
+
+    def px(self, *args: str) -> Action:
+        return command([BIN / "px", *args], cwd=self.root, env=self.env)
+
+
+def bare(binary: str, project: Project) -> list[str]:
+    """The least that gives a target these layers as its root and the project in it."""
+    overlay = [option for layer in project.layers for option in ("--overlay-src", layer)]
     return [
-        str(binary), "--unshare-all", "--share-net", "--uid", "1000", "--gid", "1000", *overlay, "--tmp-overlay", "/",
-        "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--chdir", "/", "--", *TARGET,
+        binary, "--unshare-all", "--share-net", "--uid", "1000", "--gid", "1000", *overlay, "--tmp-overlay", "/",
+        "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--bind", str(project.root), "/app",
+        "--chdir", "/app", "--", *TARGET,
     ]  # fmt: skip
 
 
-def contenders(layers: tuple[Path, ...], home: Home, session: Session) -> dict[str, Action]:
-    engine = Bubblewrap(home)
-    spec = RunSpec(layers, TARGET, ENV, cwd="/")
-    arguments = json.dumps([[str(layer) for layer in layers], TARGET, ENV, str(home.root)])
-    whole = {"cwd": REPO, "env": os.environ}
+def contenders(project: Project, session: Session) -> dict[str, Action]:
+    engine = Bubblewrap(project.home)
+    spec = RunSpec(project.layers, TARGET, ENV, cwd="/")
     return {
-        "bare bubblewrap": command(bare(engine.binary, layers), **whole),  # type: ignore[arg-type]
-        "engine, within a process": lambda: engine.run(spec),
-        "engine, as a program": command([sys.executable, "-c", PROGRAM, arguments], **whole),  # type: ignore[arg-type]
-        "Python's start alone": command([sys.executable, "-c", "pass"], **whole),  # type: ignore[arg-type]
+        "bare bubblewrap": command(bare(engine.binary, project), cwd=project.root, env=os.environ),
+        "px run --sandbox": project.px("run", "--sandbox", "python", "-c", "pass"),
+        "px's engine, within a process": lambda: engine.run(spec),
+        "Python's start alone": command([sys.executable, "-c", "pass"], cwd=project.root, env=os.environ),
         "command in a session": lambda: session.exec(TARGET).communicate(),
     }
 
 
-def docker(tree: Path, scratch: Path) -> dict[str, Action]:
-    """``docker run`` of the same tree, if there is a docker that can."""
-    try:
-        subprocess.run(["docker", "version"], capture_output=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        print("docker: no daemon answers, left out")
-        return {}
-    archive = scratch / "root.tar"
-    subprocess.run(["tar", "-cf", archive, "--owner=0", "--group=0", "--mode=u+w", "-C", tree, "."], check=True)
-    done = subprocess.run(["docker", "import", archive], capture_output=True, text=True, check=True)
-    argv = ["docker", "run", "--rm", "--network", "none", done.stdout.strip(), *TARGET]
-    return {"docker run": command(argv, cwd=REPO, env=os.environ)}
+def containers(project: Project, env: dict[str, str] | None) -> dict[str, Action]:
+    """The same image by docker and podman: packed and loaded by px, run by their own clients."""
+    found: dict[str, Action] = {}
+    if env is not None:
+        found["docker run"] = _container(project, "docker", env)
+    podman = Podman()
+    problem = podman.problem()
+    if problem is None:
+        found["podman run"] = _container(project, "podman", dict(os.environ), *podman.special())
+    else:
+        print(f"podman run: left out: {problem.reason}")
+    return found
+
+
+def _container(project: Project, program: str, env: dict[str, str], *options: str) -> Action:
+    archive = project.home.root / "image.tar"
+    pack = ["pack", "image", "--allow-dirty", "--tag", "px.example.org/bench:1", "--out", str(archive)]
+    project.px(*pack)()
+    subprocess.run([program, "load", "-q", "-i", archive], env=env, check=True, stdout=subprocess.DEVNULL)
+    argv = [program, "run", "--rm", "--network", "none", *options, "--entrypoint", PYTHON, "px.example.org/bench:1"]
+    return command([*argv, "-c", "pass"], cwd=project.root, env=env)
 
 
 def main() -> None:
-    store = Store(Home(Path(os.environ.get("PX_TEST_HOME", REPO / ".make" / "px-home"))))
-    base = ensure_base(store, load_base_lock("debian-12", host_architecture()))
-    layers = (base.tree, ensure_bytecode_layer(store, base).tree)
-    with tempfile.TemporaryDirectory(prefix="px-bench-") as name:
-        home = Home(Path(name) / "home")
-        with Session(Bubblewrap(home), RunSpec(layers, TARGET, ENV, cwd="/")) as session:
-            everyone = {**contenders(layers, home, session), **docker(base.tree, Path(name))}
+    scratch = Path(tempfile.mkdtemp(prefix="px-bench-engines-"))
+    try:
+        started = time.perf_counter()
+        project = Project(scratch)
+        print(f"from an empty store to the end of the first run: {time.perf_counter() - started:.1f} s")
+        with ExitStack() as stack:
+            env = stack.enter_context(docker(scratch))
+            spec = RunSpec(project.layers, TARGET, ENV, cwd="/")
+            session = stack.enter_context(Session(Bubblewrap(project.home), spec))
+            everyone = {**contenders(project, session), **containers(project, env)}
             compare(everyone, rounds=2)
-            table("python3 -c pass in debian-12", compare(everyone, rounds=ROUNDS), base="bare bubblewrap")
-
-
-if __name__ == "__main__":
-    main()
+            table("python -c pass in debian-12 (aims: px at most 3 x bare bubblewrap, docker run at least 4 x px)",
+                  compare(everyone, rounds=ROUNDS), base="bare bubblewrap")  # fmt: skip
+    finally:
+        remove_tree(scratch)
