@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from px.env.artifacts import Artifact
-    from px.sandbox.bases import Base
+    from px.sandbox.bases import Base, Layer
     from px.sandbox.runtimelayer import SandboxPython
     from px.store.canonical import Value
     from px.store.objects import Store
@@ -54,11 +54,15 @@ class SandboxBuilder:
     """The project, whose uv settings say where build requirements come from."""
     capabilities: frozenset[str]
     offline: bool
+    compiler: bool = True
+    """Whether there is a compiler; a project that only computes its version needs none."""
+    prepared: bool = False
+    """Whether a source directory was made for the build: then it is taken as it is, repository and all."""
     log: list[str] = field(default_factory=list)
 
     def identity(self, artifact: Artifact) -> list[Value]:
         lock = self.base.lock
-        names = set(lock.compiler)
+        names = set(lock.compiler) if self.compiler else set()
         for capability in self._needed(artifact):
             names.update(n for part in bases.closure(lock, capability) for n in part)
         tools: list[Value] = [p.sha256 for p in lock.pinned(names - set(lock.base))]
@@ -74,12 +78,18 @@ class SandboxBuilder:
         pinned = datetime.strptime(self.base.lock.date, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).isoformat()
         return max(pinned, artifact.uploaded) if artifact.uploaded else ""
 
+    def _tools(self, capabilities: Sequence[str]) -> tuple[Layer, ...]:
+        if self.compiler:
+            return bases.ensure_builder_layers(self.store, self.base, capabilities, offline=self.offline)
+        layer = bases.ensure_system_layer(self.store, self.base, frozenset(capabilities), offline=self.offline)
+        return (layer,) if layer is not None else ()
+
     def build(self, artifact: Artifact, source: Path, out: Path) -> Path:
         """Build one wheel; a failure is PX902 where px knows what is missing, else PX903 with the log's end."""
         capabilities = self._needed(artifact)
         said = f" with {', '.join(capabilities)}" if capabilities else ""
         console.info(f"Building {artifact.label} in the sandbox{said} …")
-        layers = bases.ensure_builder_layers(self.store, self.base, capabilities, offline=self.offline)
+        layers = self._tools(capabilities)
         bytecode = bases.ensure_bytecode_layer(self.store, self.base, offline=self.offline)
         own = ensure_runtime_layers(self.store, self.base, self.python, self.root, offline=self.offline)
         trees = (self.base.tree, bytecode.tree, *(layer.tree for layer in (*layers, *own)))
@@ -102,7 +112,10 @@ class _Work:
         for name in ("requires", "out"):
             (self.directory / name).mkdir(parents=True)
         shutil.copy(HOOK, self.directory / "hook.py")
-        if source.is_dir():
+        if source.is_dir() and self.builder.prepared:
+            source.rename(self.directory / "source")
+            requires = self.ask("prepare")
+        elif source.is_dir():
             ignore = shutil.ignore_patterns(*_COPIED_NOT)
             shutil.copytree(source, self.directory / "source", symlinks=True, ignore=ignore)
             requires = self.ask("prepare")
@@ -158,6 +171,7 @@ class _Work:
             "CFLAGS": _FLAGS,
             "CXXFLAGS": _FLAGS,
             "PX_SUBDIRECTORY": self.artifact.subdirectory,
+            **({"SETUPTOOLS_SCM_PRETEND_VERSION": self.artifact.version} if self.artifact.kind == "vcs" else {}),
         }
 
     def install(self, requirements: Sequence[str]) -> None:

@@ -83,7 +83,7 @@ def pack(
     layers = layers_of(store, derived, offline=offline)
     derived.profile.save(store)
     made = image.ensure_image(store, derived.definition, derived.base, layers, derived.profile, derived.manifest)
-    own = ensure_project_layer(store, project, derived.profile.editables, derived.profile.runtime)
+    own = ensure_project_layer(store, project, derived.profile.editables, derived.builder)
     blobs = Blobs(store.home)
     app = scan(project.root, exclude=sorted(derived.manifest.exclude), outputs=options.outputs)
     uses = [

@@ -1,13 +1,16 @@
 """The project itself in the image: an editable install at ``/app``, as a small layer above the env's.
 
 Made from the manifest alone, in process, for the build backends that install pure Python in place by adding
-a directory to ``sys.path``; it holds metadata, a ``.pth`` file and the console scripts, and no code.  It is not
-part of ``sbx_id``: the same image serves every version of the project's own code.
+a directory to ``sys.path``; it holds metadata, a ``.pth`` file and the console scripts, and no code.  A project that
+compiles something, or computes its version, is built for it (:mod:`px.sandbox.projectbuild`), and what its working
+tree lacks is found by a small finder.  The layer is not part of ``sbx_id``: the same image serves every version of
+the project's own code.
 """
 
 from __future__ import annotations
 
 import ast
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,26 +18,47 @@ from typing import TYPE_CHECKING, Any
 
 from px import console
 from px.env.layout import entry_point_script
-from px.env.wheel import EntryPoint
+from px.env.wheel import EntryPoint, read_entry_points
 from px.errors import PxError
 from px.sandbox.bases import Layer
 from px.sandbox.envlayer import PREFIX, PYTHON
+from px.sandbox.projectbuild import BuiltProject, build_project, has_compiled_parts
 from px.store.canonical import oid_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from px.env.profile import Editable
-    from px.env.runtime import Runtime
     from px.project.discovery import Project
     from px.project.manifest import Manifest
+    from px.sandbox.builder import SandboxBuilder
     from px.store.canonical import Value
     from px.store.objects import Draft, Payload, Store
+    from px.store.tree import TreeWriter
 
 APP = "/app"
 UNKNOWN = "0+unknown"
-# Backends whose editable install is a directory on sys.path when there is nothing to compile.
-_IN_PLACE = ("setuptools", "hatchling", "flit_core", "uv_build", "pdm", "poetry")
+_FINDER = """\
+import sys
+
+
+class Finder:
+    HERE = __file__.removesuffix(".py")
+    MODULES = {modules!r}
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name not in cls.MODULES:
+            return None
+        from importlib.util import spec_from_file_location
+
+        file = f"{{cls.HERE}}/{{cls.MODULES[name]}}"
+        package = [file.rpartition("/")[0]] if file.endswith("/__init__.py") else None
+        return spec_from_file_location(name, file, submodule_search_locations=package)
+
+
+sys.meta_path.insert(0, Finder)
+"""
 
 
 @dataclass(frozen=True)
@@ -48,21 +72,26 @@ class Installed:
     metadata: str
     scripts: tuple[EntryPoint, ...]
     entry_points: str
+    built: BuiltProject | None = None
+
+    @property
+    def module(self) -> str:
+        return self.name.replace("-", "_")
 
 
 def ensure_project_layer(
-    store: Store, project: Project, editables: Sequence[Editable], runtime: Runtime
+    store: Store, project: Project, editables: Sequence[Editable], builder: SandboxBuilder
 ) -> Layer | None:
     """The layer with every editable project of the env; None where there is none."""
-    found = [_installed(project, editable) for editable in editables]
+    found = [_installed(project, editable, builder) for editable in editables]
     if not found:
         return None
-    site = f"{PREFIX}/{runtime.site_packages}"
+    site = f"{PREFIX}/{builder.python.runtime.site_packages}"
 
     def make(draft: Draft) -> Payload:
         tree = draft.tree()
         for item in found:
-            info = f"{site}/{item.name.replace('-', '_')}-{item.version}.dist-info"
+            info = f"{site}/{item.module}-{item.version}.dist-info"
             tree.file(f"{info}/METADATA", item.metadata.encode())
             tree.file(f"{info}/WHEEL", b"Wheel-Version: 1.0\nGenerator: px\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
             tree.file(f"{info}/INSTALLER", b"px\n")
@@ -70,17 +99,31 @@ def ensure_project_layer(
             if item.entry_points:
                 tree.file(f"{info}/entry_points.txt", item.entry_points.encode())
             lines = "".join(f"{directory}\n" for directory in item.directories)
-            tree.file(f"{site}/_px_{item.name.replace('-', '_')}.pth", lines.encode())
+            if item.built is not None and item.built.lacking:
+                lines += f"import _px_{item.module}\n"
+                _add_lacking(tree, f"{site}/_px_{item.module}", item.built)
+            tree.file(f"{site}/_px_{item.module}.pth", lines.encode())
             for script in item.scripts:
                 tree.file(f"{PREFIX}/bin/{script.name}", entry_point_script(PYTHON, script).encode(), 0o755)
         return {"what": "project", "tree": tree.finish()}
 
-    rows: list[Value] = [[i.name, i.version, list(i.directories), i.metadata, i.entry_points] for i in found]
+    rows: list[Value] = [
+        [i.name, i.version, list(i.directories), i.metadata, i.entry_points, *([i.built.oid] if i.built else [])]
+        for i in found
+    ]
     oid = store.ensure("layer", oid_of("project-layer-inputs", [site, *rows]), make, label="the project's own layer")
     return Layer(oid, "layer", "project", store.tree("layer", oid), ())
 
 
-def _installed(project: Project, editable: Editable) -> Installed:
+def _add_lacking(tree: TreeWriter, place: str, built: BuiltProject) -> None:
+    """The modules that only the build made, and the finder that knows them."""
+    for path in built.lacking:
+        file = built.tree / path
+        tree.file(f"{place}/{path}", file.read_bytes(), 0o755 if os.access(file, os.X_OK) else 0o644)
+    tree.file(f"{place}.py", _FINDER.format(modules=built.modules).encode())
+
+
+def _installed(project: Project, editable: Editable, builder: SandboxBuilder) -> Installed:
     root = (project.root / editable.path).resolve()
     manifest = next((m for m in project.manifests if m.path.parent.resolve() == root), None)
     if manifest is None:
@@ -89,10 +132,18 @@ def _installed(project: Project, editable: Editable) -> Installed:
         manifest = Manifest.read(root / FILE)
         problem = f"{editable.name} lies outside of the project ({root}), so it is not under {APP}"
         raise PxError("PX903", problem=problem, fix=["Move it into the workspace, or depend on it as a package."])
-    _check_backend(manifest)
-    version = _version(manifest)
     inside = APP if editable.path == "." else f"{APP}/{editable.path}"
-    directories = tuple(inside if d == "." else f"{inside}/{d}" for d in source_directories(manifest))
+    sources = source_directories(manifest)
+    directories = tuple(inside if d == "." else f"{inside}/{d}" for d in sources)
+    version = None if has_compiled_parts(manifest) else written_version(manifest)
+    if version is None:
+        built = _build(builder, manifest, editable.name, sources)
+        if built is not None:
+            scripts = tuple(read_entry_points(built.entry_points))
+            return Installed(
+                editable.name, built.version, directories, built.metadata, scripts, built.entry_points, built
+            )
+        version = UNKNOWN
     scripts = _scripts(manifest)
     return Installed(
         name=editable.name,
@@ -104,23 +155,17 @@ def _installed(project: Project, editable: Editable) -> Installed:
     )
 
 
-def _check_backend(manifest: Manifest) -> None:
-    backend = str(manifest.document.get("build-system", {}).get("build-backend", "setuptools.build_meta"))
-    if backend.split(".", maxsplit=1)[0] in _IN_PLACE and not _compiles(manifest):
-        return
-    problem = f"{manifest.name} is built by {backend}, and px cannot install it in place in the sandbox"
-    why = ["It has compiled parts, or a build backend that px does not know."]
-    fix = ["Put the compiled part into a package of its own, which px builds like any other."]
-    raise PxError("PX903", problem=problem, why=why, fix=fix)
-
-
-def _compiles(manifest: Manifest) -> bool:
-    tool = manifest.document.get("tool", {})
-    return bool(
-        tool.get("setuptools", {}).get("ext-modules")
-        or tool.get("poetry", {}).get("build")
-        or "cython" in str(manifest.document.get("build-system", {}).get("requires", "")).lower()
-    )
+def _build(builder: SandboxBuilder, manifest: Manifest, name: str, sources: tuple[str, ...]) -> BuiltProject | None:
+    """The project as its backend builds it; None where only its version could not be found out."""
+    try:
+        return build_project(builder, manifest, name, sources)
+    except PxError as e:
+        if has_compiled_parts(manifest):
+            raise
+        # Most projects never ask; refusing to run those that compute it from git would be worse than saying so.
+        why = e.why[0].splitlines()[-1].strip() if e.why else e.what
+        console.warn(f"{manifest.name}: its version could not be computed, so in the sandbox it is {UNKNOWN}: {why}")
+        return None
 
 
 def source_directories(manifest: Manifest) -> tuple[str, ...]:
@@ -151,17 +196,9 @@ def _has_modules(directory: Path) -> bool:
     return any(p.suffix == ".py" or (p.is_dir() and not p.name.startswith(".")) for p in directory.iterdir())
 
 
-def _version(manifest: Manifest) -> str:
-    if manifest.version:
-        return manifest.version
-    found = _version_in_source(manifest)
-    if found is None:
-        # Most projects never ask; refusing to run those that compute it from git would be worse than saying so.
-        console.warn(
-            f"{manifest.name}: its build backend computes its version, which px does not do: in the sandbox it is "
-            f"{UNKNOWN}. To have the right one there, write it down in [project] or as __version__ in __init__.py."
-        )
-    return found or UNKNOWN
+def written_version(manifest: Manifest) -> str | None:
+    """The version, where it is written down; None where the build backend computes it."""
+    return manifest.version or _version_in_source(manifest)
 
 
 def _version_in_source(manifest: Manifest) -> str | None:

@@ -46,6 +46,7 @@ class Derived:
     capabilities: frozenset[str]
     definition: SandboxDefinition
     python: SandboxPython
+    builder: SandboxBuilder
     root: Path
     """The project, whose uv settings say where an interpreter comes from."""
 
@@ -88,7 +89,7 @@ def derive(
     capabilities = manifest.effective(inference.capabilities) | more
     _log(manifest, inference, capabilities)
     definition = SandboxDefinition(base.oid, capabilities, profile.oid)
-    return Derived(manifest, warning, base, profile, inference, capabilities, definition, python, project.root)
+    return Derived(manifest, warning, base, profile, inference, capabilities, definition, python, builder, project.root)
 
 
 def _check_native(base: Base, artifacts: tuple[Artifact, ...]) -> None:
@@ -139,7 +140,7 @@ def build_sandbox(
     layers = layers_of(store, derived, offline=offline)
     profile = derived.profile.save(store)
     made = image.ensure_image(store, derived.definition, derived.base, layers, derived.profile, derived.manifest)
-    own = ensure_project_layer(store, situation.project, derived.profile.editables, derived.profile.runtime)
+    own = ensure_project_layer(store, situation.project, derived.profile.editables, derived.builder)
     trees = [*made.trees(store), *([own.tree] if own else [])]
     return BuiltEnv(
         inputs=situation.inputs,

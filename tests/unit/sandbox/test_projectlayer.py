@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from px.project.manifest import Manifest
-from px.sandbox.projectlayer import UNKNOWN, _version, source_directories
+from px.sandbox.projectbuild import has_compiled_parts
+from px.sandbox.projectlayer import source_directories, written_version
 
 DYNAMIC = '[project]\nname = "my-app"\ndynamic = ["version"]\n'
 
@@ -34,7 +35,7 @@ def manifest(root: Path, text: str, files: dict[str, str] | None = None) -> Mani
     ],
 )  # fmt: skip
 def test_versions_that_are_written_down(tmp_path: Path, text: str, files: dict[str, str], expected: str) -> None:
-    assert _version(manifest(tmp_path, text, files)) == expected
+    assert written_version(manifest(tmp_path, text, files)) == expected
 
 
 @pytest.mark.parametrize(
@@ -45,11 +46,25 @@ def test_versions_that_are_written_down(tmp_path: Path, text: str, files: dict[s
         DYNAMIC + "[tool.setuptools_scm]\n",
     ],
 )
-def test_a_version_that_is_computed_is_said_to_be_unknown(
-    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert _version(manifest(tmp_path, text)) == UNKNOWN
-    assert "my-app: its build backend computes its version" in capsys.readouterr().err
+def test_a_version_that_is_computed_is_not_written_down(tmp_path: Path, text: str) -> None:
+    assert written_version(manifest(tmp_path, text)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "setup", "expected"),
+    [
+        ('[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n', "", False),
+        ("", "from setuptools import setup\nsetup()\n", False),
+        ("", "from setuptools import Extension, setup\nsetup(ext_modules=[Extension('a', ['a.c'])])\n", True),
+        ('[[tool.setuptools.ext-modules]]\nname = "a"\nsources = ["a.c"]\n', "", True),
+        ('[build-system]\nrequires = ["setuptools", "Cython>=3"]\n', "", True),
+        ('[build-system]\nrequires = ["meson-python"]\nbuild-backend = "mesonpy"\n', "", True),
+        ('[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n', "", False),
+    ],
+)
+def test_projects_with_compiled_parts(tmp_path: Path, text: str, setup: str, expected: bool) -> None:
+    files = {"setup.py": setup} if setup else {}
+    assert has_compiled_parts(manifest(tmp_path, DYNAMIC + text, files)) is expected
 
 
 @pytest.mark.parametrize(
