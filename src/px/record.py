@@ -41,7 +41,8 @@ class Record:
     def __setattr__(self, name: str, _: object) -> NoReturn:
         raise AttributeError(f"{type(self).__name__}.{name} cannot be set: it is frozen")
 
-    __delattr__ = __setattr__  # type: ignore[assignment]
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__}.{name} cannot be removed: it is frozen")
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self._values() == other._values()
