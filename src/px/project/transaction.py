@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from px import console
 from px.store.files import write_atomically
 
 if TYPE_CHECKING:
@@ -19,13 +20,19 @@ def restoring(paths: Sequence[Path]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        for path, known in before.items():
-            _restore(path, known)
+        restored = [path.name for path, known in before.items() if _restore(path, known)]
+        if restored:
+            console.info(f"Nothing was changed: {' and '.join(restored)} as before.")
         raise
 
 
-def _restore(path: Path, known: tuple[bytes, int] | None) -> None:
+def _restore(path: Path, known: tuple[bytes, int] | None) -> bool:
+    """Whether there was anything to put back."""
     if known is None:
+        there = path.is_file()
         path.unlink(missing_ok=True)
-    elif not path.is_file() or path.read_bytes() != known[0]:
-        write_atomically(path, known[0], mode=known[1])
+        return there
+    if path.is_file() and path.read_bytes() == known[0]:
+        return False
+    write_atomically(path, known[0], mode=known[1])
+    return True

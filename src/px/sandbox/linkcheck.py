@@ -51,8 +51,8 @@ class Problem:
     def __str__(self) -> str:
         owner = f" ({self.package})" if self.package else ""
         if self.kind == _VERSION:
-            return f"{self.file}{owner} needs {self.missing} of {self.library}, which is older here"
-        return f"{self.file}{owner} needs {self.missing}"
+            return f"/{self.file}{owner} needs {self.missing} of {self.library}, which is older here"
+        return f"/{self.file}{owner} needs {self.missing}"
 
 
 def check_layers(layers: Sequence[Layer], base: str, home: Home | None = None) -> tuple[Problem, ...]:
