@@ -64,6 +64,23 @@ class PythonPackage:
 
 
 @dataclass(frozen=True)
+class Interpreter:
+    """A CPython that is not the base's own package."""
+
+    version: str
+    name: str = "cpython"
+    sha256: str = ""
+    licences: tuple[str, ...] = ("PSF-2.0",)
+
+    @property
+    def purl(self) -> str:
+        return f"pkg:generic/cpython@{quote(self.version, safe='')}"
+
+
+Package = DebianPackage | PythonPackage | Interpreter
+
+
+@dataclass(frozen=True)
 class Subject:
     """The image that the document is about."""
 
@@ -73,7 +90,7 @@ class Subject:
     created: int
 
 
-def bill_of_materials(subject: Subject, packages: Iterable[DebianPackage | PythonPackage]) -> bytes:
+def bill_of_materials(subject: Subject, packages: Iterable[Package]) -> bytes:
     """The document; the order in which packages are given does not matter."""
     components = {component["bom-ref"]: component for component in map(_component, packages)}
     main = {
@@ -102,7 +119,7 @@ def bill_of_materials(subject: Subject, packages: Iterable[DebianPackage | Pytho
     return encode(document)
 
 
-def _component(package: DebianPackage | PythonPackage) -> Json:
+def _component(package: Package) -> Json:
     found: Json = {
         "bom-ref": package.purl,
         "type": "library",

@@ -188,7 +188,7 @@ def public_address(remote: str) -> str:
 def _bill(
     store: Store, project: Project, derived: Derived, layers: Sequence[Layer], built: BuiltImage, spec: ImageSpec
 ) -> bytes:
-    packages: list[sbom.DebianPackage | sbom.PythonPackage] = []
+    packages: list[sbom.Package] = [sbom.Interpreter(derived.python.runtime.version)] if derived.python.layer else []
     for layer in layers:
         for p in layer.packages:
             licences = _debian_licences(layers, p.name)

@@ -7,6 +7,8 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from px.oci.sbom import (
     DebianPackage,
+    Interpreter,
+    Package,
     PythonPackage,
     Subject,
     bill_of_materials,
@@ -15,7 +17,8 @@ from px.oci.sbom import (
 )
 
 SUBJECT = Subject("px.local/demo", "1.0", "sha256:" + "ab" * 32, 1_700_000_000)
-PACKAGES: list[DebianPackage | PythonPackage] = [
+PACKAGES: list[Package] = [
+    Interpreter("3.12.9"),
     PythonPackage("Flask_Login", "1.0+x", "00" * 32, ("MIT",)),
     PythonPackage("odd", "1", "", ("Some Own License", "BSD")),
     PythonPackage("none", "2"),
@@ -45,6 +48,7 @@ def test_what_it_says() -> None:
     assert components["tzdata"]["purl"].startswith("pkg:deb/debian/tzdata@1%3A2024a?")
     assert components["Flask_Login"]["purl"] == "pkg:pypi/flask-login@1.0%2Bx"
     assert components["Flask_Login"]["licenses"] == [{"expression": "MIT"}]
+    assert components["cpython"]["purl"] == "pkg:generic/cpython@3.12.9"
     assert components["odd"]["licenses"] == [{"license": {"name": "BSD"}}, {"license": {"name": "Some Own License"}}]
     assert "licenses" not in components["none"]
     assert components["libpq5"]["hashes"] == [{"alg": "SHA-256", "content": "11" * 32}]
