@@ -1,6 +1,7 @@
 """Becoming a target in the host env: the last step of ``px run`` and ``px test``, and all of the warm path."""
 
 import os
+import sys
 
 from px.cli.target import resolve
 from px.project import warm
@@ -20,6 +21,21 @@ def run_warm(target: str, arguments: "list[str]") -> None:
         return  # the full look will say what is wrong
     if found is not None:
         _try(target, arguments, found[1]["env"], found[1]["variables"])
+
+
+def sync_warm(target: str) -> bool:
+    """Whether there is nothing to sync, which is then said."""
+    try:
+        raw = warm.find_record(here(), target)
+        if raw is None or not raw["name"]:
+            return False
+        built, link = raw["envs"][target], os.path.join(raw["root"], ".px", "envs", "current")
+        if not all(map(os.path.isdir, built["layers"] if target == "sandbox" else [link])):
+            return False
+    except (OSError, KeyError, TypeError, AttributeError):
+        return False
+    sys.stderr.write(f"{raw['name']}: already up to date\n")
+    return True
 
 
 def here() -> str:

@@ -72,6 +72,11 @@ def run(argv: Sequence[str]) -> int:
         run_warm(argv[1], list(argv[2:]))
     if len(argv) > 2 and argv[0] == "run" and argv[1] == "--sandbox" and not argv[2].startswith("-"):
         _run_warm_sandbox(argv[2], list(argv[3:]))
+    if argv[:1] == ["sync"] and argv[1:] in ([], ["--sandbox"]):
+        from px.cli.host import sync_warm
+
+        if sync_warm("sandbox" if argv[1:] else "host"):
+            return 0
     leading, rest = _split(argv)
     if not rest:
         return _without_command(leading)

@@ -70,6 +70,7 @@ class Record:
     locked: str = ""
     """The digest of the inputs for which the lock was found to match the manifest."""
     envs: dict[str, BuiltEnv] = field(default_factory=dict)
+    name: str = ""
 
     def digest(self, names: Iterable[str]) -> str:
         """One hash over the content of the inputs, reading only those that may have changed."""
@@ -92,6 +93,7 @@ class Record:
                 "recorded_at": self.recorded_at,
                 "locked": self.locked,
                 "envs": {name: env.as_json() for name, env in self.envs.items()},
+                "name": self.name,
             },
             durable=False,
         )
@@ -109,8 +111,7 @@ def load(home: Home, root: Path) -> Record:
         if raw is None or raw["root"] != os.fspath(root):
             return Record(path, root)
         envs = {name: BuiltEnv.from_json(env) for name, env in raw["envs"].items()}
-        return Record(
-            path, root, raw["members"], raw["patterns"], raw["inputs"], raw["recorded_at"], raw["locked"], envs
-        )
+        seen = raw["members"], raw["patterns"], raw["inputs"], raw["recorded_at"], raw["locked"]
+        return Record(path, root, *seen, envs, raw.get("name", ""))
     except (KeyError, TypeError, AttributeError):
         return Record(path, root)  # a record is a cache: what cannot be read is made again

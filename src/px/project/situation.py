@@ -78,6 +78,7 @@ def remember(situation: Situation, target: Target, built: BuiltEnv) -> None:
     record.members = [os.path.relpath(m.path.parent, project.root) for m in project.members]
     record.patterns = [*table.members, "--", *table.exclude] if table else []
     record.locked = situation.inputs
+    record.name = project.name
     record.envs[target.value] = built
     record.save()
     if table:

@@ -17,6 +17,12 @@ MARKERS = {"host": "px-env.json", "sandbox": "manifest.json"}
 
 def find(directory: str, target: str) -> "tuple[str, dict[str, Any]] | None":
     """The root and the built env of the project around ``directory``, if it is certainly Consistent."""
+    raw = find_record(directory, target)
+    return None if raw is None else (raw["root"], raw["envs"][target])
+
+
+def find_record(directory: str, target: str) -> "dict[str, Any] | None":
+    """The record of the project around ``directory``, if its env is certainly Consistent."""
     refs = os.path.join(home_root(), "refs")
     nearest, here = "", directory
     while True:
@@ -25,7 +31,7 @@ def find(directory: str, target: str) -> "tuple[str, dict[str, Any]] | None":
             raw = read(os.path.join(refs, record_name(here)))
             if raw is not None and raw["root"] == here and (here == nearest or _is_member(raw, nearest)):
                 built = raw["envs"].get(target)
-                return (here, built) if built and _consistent(raw, built, target) else None
+                return raw if built and _consistent(raw, built, target) else None
         above = os.path.dirname(here)
         if above == here:
             return None
