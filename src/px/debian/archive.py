@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterator
 
 BLOCK = 512
+_AHEAD = 1 << 20
 FILE, HARDLINK, SYMLINK, DIRECTORY = "file", "hardlink", "symlink", "directory"
 _KINDS = {b"0": FILE, b"\0": FILE, b"7": FILE, b"1": HARDLINK, b"2": SYMLINK, b"5": DIRECTORY}
 _DEVICES = {b"3": "a character device", b"4": "a block device", b"6": "a named pipe"}
@@ -45,8 +47,11 @@ class Deb:
     """The uncompressed data.tar."""
 
 
-def read_deb(content: bytes) -> Deb:
-    """Take a .deb apart; its members are decompressed, its control files read."""
+def read_deb(content: bytes, stop: re.Pattern[str] | None = None) -> Deb:
+    """Take a .deb apart; its members are decompressed, its control files read.
+
+    With ``stop``, its files end before the first whose path matches: what comes after is not even decompressed.
+    """
     parts = dict(_ar_members(content))
     if parts.get("debian-binary", b"")[:2] != b"2.":
         raise BadArchiveError("not a .deb of format 2")
@@ -54,6 +59,8 @@ def read_deb(content: bytes) -> Deb:
     for member in members(_unpacked(parts, "control.tar")):
         if member.kind == FILE:
             control[member.path] = bytes(member.content)
+    if stop is not None and "data.tar.xz" in parts:
+        return Deb(control, _unpacked_until(parts["data.tar.xz"], stop))
     return Deb(control, _unpacked(parts, "data.tar"))
 
 
@@ -94,6 +101,21 @@ def decompress(content: bytes | memoryview, compression: str) -> bytes:
     except (lzma.LZMAError, zlib.error) as e:
         raise BadArchiveError(f"damaged {compression} data: {e}") from e
     raise BadArchiveError(f"unknown compression .{compression}")
+
+
+def _unpacked_until(content: memoryview, stop: re.Pattern[str]) -> bytes:
+    stream, found, at = lzma.LZMADecompressor(lzma.FORMAT_XZ), bytearray(), 0
+    try:
+        found += stream.decompress(content, _AHEAD)
+        while True:
+            while len(found) < at + BLOCK and not stream.eof:
+                found += stream.decompress(b"", max(_AHEAD, at + BLOCK - len(found)))
+            header = bytes(found[at : at + BLOCK])
+            if len(header) < BLOCK or stop.fullmatch(_plain(_name(header))):
+                return bytes(memoryview(found)[:at])
+            at += BLOCK + (_number(header[124:136]) + BLOCK - 1) // BLOCK * BLOCK
+    except (lzma.LZMAError, EOFError) as e:
+        raise BadArchiveError(f"damaged xz data: {e}") from e
 
 
 def _decompress_zstd(content: bytes) -> bytes:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from functools import partial
 from typing import TYPE_CHECKING
 
 from px import console
 from px.debian.download import ensure_packages
 from px.debian.fixups import BASE, LAYER
 from px.debian.image import Below, Image
-from px.debian.unpack import MERGED, BadPackageError, Unpacked, unpack_all
+from px.debian.toolchain import STAND_IN, Rules
+from px.debian.unpack import DROPPED, MERGED, BadPackageError, Unpacked, load, unpack_all
 from px.errors import PxError
 from px.store.sources import discard_source
 
@@ -43,22 +46,46 @@ def build_layer(
     below: Sequence[Below],
     *,
     offline: bool,
+    rules: Rules | None = None,
 ) -> list[Value]:
     """Write what ``packages`` add to the layers below and return its spec."""
     image = Image(writer, below)
-    unpacked = _unpack(store, lock, packages, image, offline=offline)
+    unpacked = _unpack(store, lock, packages, image, rules, offline=offline)
+    if rules is not None:
+        _complete(image, rules)
     for fix_up in LAYER:
         fix_up(image, unpacked)
     return writer.finish()
 
 
+def _complete(image: Image, rules: Rules) -> None:
+    """What the rules put in the place of what they leave out."""
+    for path, target in rules.links:
+        if path not in image:
+            image.link(path, target)
+    for path in rules.stand_ins:
+        image.file(path, STAND_IN.encode(), 0o755)
+
+
 def _unpack(
-    store: Store, lock: BaseLock, packages: Sequence[PinnedPackage], image: Image, *, offline: bool
+    store: Store,
+    lock: BaseLock,
+    packages: Sequence[PinnedPackage],
+    image: Image,
+    rules: Rules | None = None,
+    *,
+    offline: bool,
 ) -> list[Unpacked]:
     paths = ensure_packages(store, lock, packages, offline=offline)
+    read, dropped = load, DROPPED
+    if rules is not None:
+        read = partial(load, stop=re.compile(rules.stop))
+        dropped = re.compile(f"{DROPPED.pattern}|{rules.left}")
     try:
         with console.progress(f"Unpacking {len(packages)} Debian packages", sum(p.size for p in packages)) as bar:
-            return unpack_all(image, packages, lambda p: paths[p.name], lambda p: bar.advance(p.size))
+            return unpack_all(
+                image, packages, lambda p: paths[p.name], lambda p: bar.advance(p.size), read=read, dropped=dropped
+            )
     except BadPackageError as e:
         if e.damaged:
             discard_source(store, e.package.sha256)

@@ -6,7 +6,7 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-_MAKERS = ("archive", "build", "bytecode", "compile_bytecode", "der", "elf", "image", "unpack")
+_MAKERS = ("archive", "build", "bytecode", "compile_bytecode", "der", "elf", "image", "toolchain", "unpack")
 
 
 @cache

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # Merged /usr: every base has these four names as links, whatever its packages ship.
 MERGED = {"amd64": ("bin", "lib", "lib64", "sbin"), "arm64": ("bin", "lib", "sbin")}
-_DROPPED = re.compile(
+DROPPED = re.compile(
     r"usr/share/(?:man|locale|info|doc-base|lintian|linda|bug|reportbug|groff|menu)(?:/|$)"
     r"|usr/share/doc/[^/]+/(?!copyright$)"
     r"|usr/share/doc/[^/]+/copyright/."
@@ -60,13 +60,13 @@ class Unpacked:
     postinst: bytes = b""
 
 
-def load(package: PinnedPackage, path: Path) -> Deb:
-    """Read a .deb that is still what the lock pins."""
+def load(package: PinnedPackage, path: Path, stop: re.Pattern[str] | None = None) -> Deb:
+    """Read a .deb that is still what the lock pins, up to the first file that ``stop`` matches."""
     content = path.read_bytes()
     if len(content) != package.size or sha256(content).hexdigest() != package.sha256:
         raise BadPackageError(package, "its .deb in the store is not what the lock pins", damaged=True)
     try:
-        return read_deb(content)
+        return read_deb(content, stop)
     except (BadArchiveError, ValueError) as e:
         raise BadPackageError(package, str(e)) from e
 
@@ -77,13 +77,14 @@ def unpack_all(
     locate: Callable[[PinnedPackage], Path],
     on_done: Callable[[PinnedPackage], None] = lambda _: None,
     read: Callable[[PinnedPackage, Path], Deb] = load,
+    dropped: re.Pattern[str] = DROPPED,
 ) -> list[Unpacked]:
     """Unpack packages into the image: decompressed on all cores, written in one fixed order."""
     owners: dict[str, _Unpacker] = {}
     done = []
     for package, deb in _decompressed(unpacking_order(packages), locate, read):
         try:
-            done.append(_Unpacker(image, package, deb.control, owners).run(deb.data))
+            done.append(_Unpacker(image, package, deb.control, owners).run(deb.data, dropped))
         except (BadArchiveError, ValueError) as e:
             raise BadPackageError(package, str(e)) from e
         on_done(package)
@@ -122,11 +123,11 @@ class _Unpacker:
         self.fields = parse_stanza(control.get("control", b"").decode("utf-8", "replace"))
         self.replaces = {group[0].name for group in parse_relations(self.fields.get("Replaces", ""))}
 
-    def run(self, data: bytes) -> Unpacked:
+    def run(self, data: bytes, dropped: re.Pattern[str]) -> Unpacked:
         if self.fields.get("Package") != self.package.name or self.fields.get("Version") != self.package.version:
             raise BadArchiveError(f"it says that it is {self.fields.get('Package')} {self.fields.get('Version')}")
         for member in members(data):
-            if member.path != "." and not _DROPPED.match(member.path):
+            if member.path != "." and not dropped.match(member.path):
                 self._add(member)
         control = self.control
         return Unpacked(self.package, control["control"], control.get("md5sums", b""), control.get("postinst", b""))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from px.debian import toolchain
 from px.debian.lock import BaseLock, PinnedPackage, file_name, read
 from px.debian.recipe import recipe
 from px.errors import PxError
@@ -23,10 +24,12 @@ from px.store.objects import tree_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from collections.abc import Set as AbstractSet
     from types import ModuleType
 
     from px.debian.bytecode import Interpreter
     from px.debian.image import Below
+    from px.debian.toolchain import Rules
     from px.store.canonical import Value
     from px.store.objects import Draft, Payload, Store
 
@@ -221,17 +224,34 @@ def ensure_system_layer(
 
 
 def ensure_builder_layers(
-    store: Store, base: Base, capabilities: Iterable[str], *, offline: bool = False
+    store: Store,
+    base: Base,
+    capabilities: Iterable[str],
+    *,
+    parts: Sequence[str] = toolchain.ALL,
+    offline: bool = False,
 ) -> tuple[Layer, ...]:
     """What turns sdists into wheels, bottom layer first: the compiler set, then headers for these capabilities.
 
-    The first is the same for every project, so it is made once.
+    The parts of the compiler are the same for every project, so they are made once.
     """
-    compiler = _ensure_layer(store, base, "compiler", set(base.lock.compiler), [], offline=offline)
-    below = [compiler] if compiler is not None else []
-    wanted = {n for c in sorted(set(capabilities)) for part in closure(base.lock, c) for n in part}
-    headers = _ensure_layer(store, base, "build", wanted - set(base.lock.compiler), below, offline=offline)
-    return tuple(layer for layer in (*below, headers) if layer is not None)
+    lock = base.lock
+    layers: list[Layer] = []
+    for part in parts:
+        names, rules = _compiler_part(lock, part)
+        made = _ensure_layer(store, base, part, names, layers, rules=rules, offline=offline)
+        layers += [made] if made is not None else []
+    wanted = {n for c in sorted(set(capabilities)) for part in closure(lock, c) for n in part}
+    # On the first part only, so that a build that needs the others finds the same headers made already.
+    headers = _ensure_layer(store, base, "build", wanted - set(lock.compiler), layers[:1], offline=offline)
+    return (*layers, *([headers] if headers is not None else []))
+
+
+def _compiler_part(lock: BaseLock, part: str) -> tuple[frozenset[str], Rules | None]:
+    """The packages of a part of the compiler set, and which of their files it has."""
+    if is_alpine(lock.name):
+        return frozenset(lock.compiler if part in toolchain.C else ()), None
+    return toolchain.part_of(lock.compiler, part, TRIPLETS[lock.architecture])
 
 
 def closure(lock: BaseLock, capability: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -243,21 +263,30 @@ def closure(lock: BaseLock, capability: str) -> tuple[tuple[str, ...], tuple[str
 
 
 def _ensure_layer(
-    store: Store, base: Base, what: str, names: set[str], on: Sequence[Layer], *, offline: bool
+    store: Store,
+    base: Base,
+    what: str,
+    names: AbstractSet[str],
+    on: Sequence[Layer],
+    *,
+    rules: Rules | None = None,
+    offline: bool,
 ) -> Layer | None:
-    packages = base.lock.pinned(names - set(base.lock.base))
+    packages = base.lock.pinned(names - frozenset(base.lock.base))
     if not packages:
         return None
 
     def make(draft: Draft) -> Payload:
         draft.refs.extend(f"{layer.kind}/{layer.oid}" for layer in (base, *on))
         below = [_below(store, layer) for layer in (base, *on)]
-        tree = _maker(base.lock).build_layer(store, base.lock, packages, draft.tree(), below, offline=offline)
+        more = {"rules": rules} if rules else {}
+        tree = _maker(base.lock).build_layer(store, base.lock, packages, draft.tree(), below, offline=offline, **more)
         rows: list[Value] = [_package_row(p) for p in packages]
         payload: Payload = {"what": what, "base": base.oid, "packages": rows, "tree": tree}
         return payload | ({"on": [layer.oid for layer in on]} if on else {})
 
-    key = _key(base.lock, packages, [what, base.oid, *(layer.oid for layer in on)])
+    ruled = [repr(rules)] if rules else []
+    key = _key(base.lock, packages, [what, base.oid, *(layer.oid for layer in on), *ruled])
     oid = store.ensure("layer", key, make, label=f"the {what} layer of {base.name}")
     return Layer(oid, "layer", what, store.tree("layer", oid), packages)
 

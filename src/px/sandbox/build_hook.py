@@ -1,16 +1,27 @@
 """Runs inside the builder sandbox, with the image's python: unpacks an sdist and calls its build backend.
 
-Never imported by px.  ``prepare`` unpacks and prints the build requirements; ``extra`` prints what the
-backend asks for beyond those; ``wheel`` builds.  Answers go to a file, because builds print what they like.
+Never imported by px.  ``prepare`` unpacks, and answers with the build requirements and whether the source looks
+like it needs more than a C compiler; ``extra`` answers with what the backend asks for beyond those; ``wheel``
+builds.  ``build`` does both where the backend asks for nothing.  Answers go to a file, because builds print what
+they like.
 """
+
+from __future__ import annotations
 
 import importlib
 import json
 import os
+import re
 import sys
 import tarfile
 import tomllib
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
 
 ROOT = "/build"
 SOURCE = os.path.join(ROOT, "source")
@@ -19,6 +30,12 @@ LEGACY: dict[str, object] = {
     "requires": ["setuptools>=40.8.0", "wheel"],
     "build-backend": "setuptools.build_meta:__legacy__",
 }
+# Sources of other languages, and build systems that look around for compilers before they use one.
+MORE_THAN_C = re.compile(
+    r".*\.(cc|cpp|cxx|c\+\+|C|hh|hpp|hxx|cu|rs|f|for|f90|f95)|CMakeLists\.txt|meson\.build|configure(\.ac)?"
+)
+TOLD_IN = re.compile(r"setup\.(py|cfg)|pyproject\.toml|.*\.(pyx|pxd)")
+TOLD = re.compile(rb"c\+\+|g\+\+|cxx|-flto|-fsanitize", re.IGNORECASE)
 
 
 def unpack(archive: str) -> None:
@@ -48,6 +65,19 @@ def build_system() -> dict[str, object]:
         return {**LEGACY, **tomllib.load(f).get("build-system", {})}
 
 
+def is_more_than_c() -> bool:
+    """Whether the source shows any sign of another language than C; wrong guesses only cost time."""
+    for directory, _, names in os.walk(project()):
+        for name in names:
+            if MORE_THAN_C.fullmatch(name):
+                return True
+            if TOLD_IN.fullmatch(name):
+                with open(os.path.join(directory, name), "rb") as f:
+                    if TOLD.search(f.read()):
+                        return True
+    return False
+
+
 def backend() -> object:
     table = build_system()
     for path in table.get("backend-path", []):  # type: ignore[attr-defined]
@@ -59,24 +89,84 @@ def backend() -> object:
     return found
 
 
+def compile_side_by_side() -> None:
+    """Let setuptools compile the files of an extension on all cores; which objects come out does not change."""
+    if "setuptools" not in sys.modules:
+        return
+    try:
+        unix = importlib.import_module("distutils.unixccompiler").UnixCCompiler
+    except ImportError:
+        return
+    stock = unix._compile
+
+    def compile_all(self: Any, sources: list[str], *args: Any, **kwargs: Any) -> Any:
+        one_by_one = super(unix, self).compile
+        # A package that changed how a file is compiled may rely on the order.
+        if type(self)._compile is not stock or "_compile" in vars(self) or len(sources) < 2:
+            return one_by_one(sources, *args, **kwargs)
+        jobs: list[Future[None]] = []
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            self._compile = lambda *job: jobs.append(pool.submit(stock, self, *job))
+            try:
+                objects = one_by_one(sources, *args, **kwargs)
+            finally:
+                del self._compile
+        if any(job.exception() for job in jobs):
+            return one_by_one(sources, *args, **kwargs)  # fails again, and says why without a second voice
+        return objects
+
+    if "compile" not in vars(unix):
+        unix.compile = compile_all
+
+
+def ask(hooks: object, kind: str) -> list[str]:
+    found = getattr(hooks, f"get_requires_for_build_{kind}", None)
+    return list(found({})) if found is not None else []
+
+
+def make(hooks: object, kind: str) -> str:
+    compile_side_by_side()
+    return str(getattr(hooks, f"build_{kind}")(os.path.join(ROOT, "out"), {}))
+
+
+def apart(do: Callable[[], object]) -> None:
+    """Run a hook in a process of its own, as build frontends must; only the backend's import is shared."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        answer(do())
+        sys.exit(0)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code:
+        sys.exit(code if code > 0 else 128 - code)
+
+
+def answer(value: object) -> None:
+    with open(ANSWER, "w") as f:
+        json.dump(value, f)
+
+
 def main() -> None:
     action = sys.argv[1]
     if action == "prepare":
         if len(sys.argv) > 2:
             os.makedirs(SOURCE, exist_ok=True)
             unpack(sys.argv[2])
-        answer: object = build_system()["requires"]
-    else:
-        os.chdir(project())
-        sys.path.insert(0, "")
-        hooks = backend()
-        if action == "extra":
-            ask = getattr(hooks, f"get_requires_for_build_{sys.argv[2]}", None)
-            answer = ask({}) if ask is not None else []
-        else:
-            answer = getattr(hooks, f"build_{sys.argv[2]}")(os.path.join(ROOT, "out"), {})
-    with open(ANSWER, "w") as f:
-        json.dump(answer, f)
+        answer({"requires": build_system()["requires"], "more": is_more_than_c()})
+        return
+    os.chdir(project())
+    sys.path.insert(0, "")
+    hooks, kind = backend(), sys.argv[2]
+    if action == "extra":
+        answer({"requires": ask(hooks, kind)})
+        return
+    if action == "build":
+        apart(lambda: {"requires": ask(hooks, kind)})
+        with open(ANSWER) as f:
+            if json.load(f)["requires"]:
+                return
+    apart(lambda: {"wheel": make(hooks, kind)})
 
 
-main()
+if __name__ == "__main__":
+    main()

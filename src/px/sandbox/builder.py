@@ -3,6 +3,9 @@
 The source is unpacked and built inside, at a fixed path, without a network.  What the build requires is
 resolved by uv outside, as wheels for the sandbox's platform and as of a fixed day, so that next year's
 build gets the same tools.
+
+Most of the time goes into unpacking compilers, so a source that shows nothing but C is built with the C part of
+the set first (:mod:`px.debian.toolchain`); if that fails, or asks for anything beyond, it is built again with all.
 """
 
 from __future__ import annotations
@@ -11,12 +14,14 @@ import json
 import os
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from px import console
+from px.debian import toolchain
 from px.engines.spec import Mount, RunSpec
 from px.errors import PxError
 from px.project import uv
@@ -34,7 +39,7 @@ if TYPE_CHECKING:
     from px.store.objects import Store
 
 HOOK = Path(__file__).parent / "build_hook.py"
-RECIPE = 2
+RECIPE = 3
 """Raised when this module or the hook changes what a build gives."""
 # Newer setuptools take these instead of what the interpreter was built with, so they must say all that matters;
 # -g0 because debug information, which Debian's python asks for, is ten times the size of the code.
@@ -78,25 +83,49 @@ class SandboxBuilder:
         pinned = datetime.strptime(self.base.lock.date, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).isoformat()
         return max(pinned, artifact.uploaded) if artifact.uploaded else ""
 
-    def _tools(self, capabilities: Sequence[str]) -> tuple[Layer, ...]:
-        if self.compiler:
-            return bases.ensure_builder_layers(self.store, self.base, capabilities, offline=self.offline)
-        layer = bases.ensure_system_layer(self.store, self.base, frozenset(capabilities), offline=self.offline)
-        return (layer,) if layer is not None else ()
-
     def build(self, artifact: Artifact, source: Path, out: Path) -> Path:
         """Build one wheel; a failure is PX902 where px knows what is missing, else PX903 with the log's end."""
         capabilities = self._needed(artifact)
         said = f" with {', '.join(capabilities)}" if capabilities else ""
         console.info(f"Building {artifact.label} in the sandbox{said} …")
-        layers = self._tools(capabilities)
-        bytecode = bases.ensure_bytecode_layer(self.store, self.base, offline=self.offline)
-        own = ensure_runtime_layers(self.store, self.base, self.python, self.root, offline=self.offline)
-        trees = (self.base.tree, bytecode.tree, *(layer.tree for layer in (*layers, *own)))
-        work = _Work(self, artifact, out.parent / "work", trees)
-        wheel = work.run(source)
+        wheel = self._build(artifact, source, out.parent / "work", capabilities)
         shutil.copy(wheel, out / wheel.name)
         return out / wheel.name
+
+    def _build(self, artifact: Artifact, source: Path, scratch: Path, capabilities: Sequence[str]) -> Path:
+        with ThreadPoolExecutor(1) as pool:
+            # Every build needs the C part, and what is asked meanwhile needs no compiler.
+            first = pool.submit(self._tools, capabilities, toolchain.C)
+            work = _Work(self, artifact, scratch / "c", self._layers())
+            more = work.prepare(source)
+            tools = first.result()
+        if self.compiler and not more:
+            try:
+                wheel = work.wheel(tools)
+                if not work.wanted:
+                    return wheel
+                console.detail(f"{artifact.label} asks for more than a C compiler: {', '.join(work.wanted)}")
+            except PxError as e:
+                console.detail(f"{artifact.label} cannot be built with a C compiler alone: {e}")
+            work = _Work(self, artifact, scratch / "all", self._layers())
+            work.prepare(source)
+        return work.wheel(self._tools(capabilities, toolchain.ALL))
+
+    def _tools(self, capabilities: Sequence[str], parts: Sequence[str]) -> tuple[Path, ...]:
+        return tuple(layer.tree for layer in self._tool_layers(capabilities, parts))
+
+    def _tool_layers(self, capabilities: Sequence[str], parts: Sequence[str]) -> tuple[Layer, ...]:
+        store, base = self.store, self.base
+        if self.compiler:
+            return bases.ensure_builder_layers(store, base, capabilities, parts=parts, offline=self.offline)
+        layer = bases.ensure_system_layer(store, base, frozenset(capabilities), offline=self.offline)
+        return (layer,) if layer is not None else ()
+
+    def _layers(self) -> tuple[Path, ...]:
+        """The base and its interpreter."""
+        bytecode = bases.ensure_bytecode_layer(self.store, self.base, offline=self.offline)
+        own = ensure_runtime_layers(self.store, self.base, self.python, self.root, offline=self.offline)
+        return (self.base.tree, bytecode.tree, *(layer.tree for layer in own))
 
 
 @dataclass
@@ -108,27 +137,40 @@ class _Work:
     directory: Path
     layers: tuple[Path, ...]
 
-    def run(self, source: Path) -> Path:
+    def prepare(self, source: Path) -> bool:
+        """Unpack the source and install what its build requires; whether it looks like more than C."""
         for name in ("requires", "out"):
             (self.directory / name).mkdir(parents=True)
         shutil.copy(HOOK, self.directory / "hook.py")
-        if source.is_dir() and self.builder.prepared:
-            source.rename(self.directory / "source")
-            requires = self.ask("prepare")
-        elif source.is_dir():
-            ignore = shutil.ignore_patterns(*_COPIED_NOT)
+        if source.is_dir():
+            ignore = None if self.builder.prepared else shutil.ignore_patterns(*_COPIED_NOT)
             shutil.copytree(source, self.directory / "source", symlinks=True, ignore=ignore)
-            requires = self.ask("prepare")
+            answer = self.ask("prepare")
         else:
             shutil.copy(source, self.directory / source.name)
-            requires = self.ask("prepare", f"/build/{source.name}")
-        self.install(requires)
-        self.install(self.ask("extra", "wheel"))
-        name = self.ask("wheel", "wheel")
-        built = self.directory / "out" / str(name)
+            answer = self.ask("prepare", f"/build/{source.name}")
+        self.install(answer["requires"])
+        return bool(answer["more"])
+
+    def wheel(self, tools: tuple[Path, ...]) -> Path:
+        """Build with these layers on top of the base's."""
+        self.layers = (*self.layers, *tools)
+        answer = self.ask("build", "wheel")
+        if "requires" in answer:
+            self.install(answer["requires"])
+            answer = self.ask("wheel", "wheel")
+        built = self.directory / "out" / str(answer["wheel"])
         if not built.is_file():
             raise PxError("PX903", problem=f"{self.artifact.label}: its build backend made no wheel")
         return built
+
+    @property
+    def wanted(self) -> list[str]:
+        """The programs that were called and are not in the part of the compiler set that the build had."""
+        try:
+            return sorted(set((self.directory / "wanted").read_text(errors="replace").splitlines()))
+        except FileNotFoundError:
+            return []
 
     def ask(self, *action: str) -> Any:
         log: list[bytes] = []
