@@ -25,10 +25,13 @@ class Settings:
     color = False
     bars = False
     log: Path | None = None
+    shown: Progress | None = None
+    """The bar that is on the screen: work that goes on beside it has to do without one."""
 
 
 settings = Settings()
 _lock = allocate_lock()
+_CLEAR = "\r\x1b[2K"
 
 
 def redact(text: str) -> str:
@@ -65,7 +68,7 @@ def _say(text: str, level: int) -> None:
     text = redact(text)
     if settings.level >= level:
         with _lock:
-            sys.stderr.write(text + "\n")
+            sys.stderr.write(f"{_CLEAR if settings.shown else ''}{text}\n")
             sys.stderr.flush()
     if settings.log is not None:
         _log(text)
@@ -112,9 +115,15 @@ class Progress:
         with self._lock:
             self.done += amount
             now = time.monotonic()
-            if settings.bars and now - self._drawn >= 0.1 and now - self._started >= 0.2:
+            if settings.bars and now - self._drawn >= 0.1 and now - self._started >= 0.2 and self._may_draw():
                 self._drawn = now
                 self._draw()
+
+    def _may_draw(self) -> bool:
+        with _lock:
+            if settings.shown is None:
+                settings.shown = self
+            return settings.shown is self
 
     def _amount(self, n: int) -> str:
         return f"{n / 1e6:.1f} MB" if self.unit == "B" else f"{n} {self.unit}".rstrip()
@@ -124,16 +133,17 @@ class Progress:
         share = min(1.0, self.done / self.total) if self.total else 0.0
         bar = "━" * int(width * share) + " " * (width - int(width * share))
         with _lock:
-            sys.stderr.write(f"\r\x1b[2K{self.label} {bar} {self._amount(self.done)} / {self._amount(self.total)}")
+            sys.stderr.write(f"{_CLEAR}{self.label} {bar} {self._amount(self.done)} / {self._amount(self.total)}")
             sys.stderr.flush()
 
     def __enter__(self) -> Progress:  # noqa: PYI034 - typing.Self would import typing
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if self._drawn:
+        if settings.shown is self:
             with _lock:
-                sys.stderr.write("\r\x1b[2K")
+                settings.shown = None
+                sys.stderr.write(_CLEAR)
                 sys.stderr.flush()
         if error is None:
             _say(f"{self.label}: {self._amount(self.done)} in {time.monotonic() - self._started:.1f} s", NORMAL)

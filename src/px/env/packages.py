@@ -16,7 +16,7 @@ from px.store.canonical import oid_of
 from px.store.sources import ensure_source, find_source, source_ref
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from px.env.artifacts import Artifact
@@ -44,6 +44,9 @@ class Builder(Protocol):
     def identity(self, artifact: Artifact) -> list[Value]:
         """Everything but the source that the result depends on."""
 
+    def begin(self, artifacts: Sequence[Artifact]) -> None:
+        """Get ready for these, in a thread of its own; what fails here fails again in ``build``, and is said there."""
+
     def build(self, artifact: Artifact, source: Path, out: Path) -> Path:
         """Build the wheel of an archive or directory into ``out``."""
 
@@ -51,12 +54,23 @@ class Builder(Protocol):
 class Packages:
     """Makes the pkg-builds of one project, for one target."""
 
-    def __init__(self, store: Store, root: Path, credentials: Credentials, builder: Builder, *, offline: bool):
+    def __init__(
+        self,
+        store: Store,
+        root: Path,
+        credentials: Credentials,
+        builder: Builder,
+        *,
+        offline: bool,
+        on_wheels: Callable[[Sequence[Package]], object] = lambda _: None,
+    ):
+        """``on_wheels`` is given the packages that have wheels as soon as these are there."""
         self.store = store
         self.root = root
         self.credentials = credentials
         self.builder = builder
         self.offline = offline
+        self.on_wheels = on_wheels
         self._http: Http | None = None
 
     def ensure(self, artifacts: Iterable[Artifact]) -> tuple[Package, ...]:
@@ -85,20 +99,34 @@ class Packages:
         return oid_of("build-inputs", source + self.builder.identity(artifact))
 
     def _make_all(self, artifacts: list[Artifact]) -> list[Package]:
+        """Wheels are fetched and unpacked beside what has to be built, and the builder's tools beside both."""
         wheels = [a for a in artifacts if a.kind == "wheel"]
         others = [a for a in artifacts if a.kind != "wheel"]
-        made: list[Package] = []
-        if wheels:
-            total = sum(a.size or 0 for a in wheels)
-            label = f"Fetching {len(wheels)} package{'s' if len(wheels) > 1 else ''}"
-            with console.progress(label, total) as bar, ThreadPoolExecutor(DOWNLOADS) as pool:
-                futures = [pool.submit(self._wheel, artifact, bar) for artifact in wheels]
-                try:
-                    made += [future.result() for future in futures]
-                except BaseException:
-                    pool.shutdown(cancel_futures=True)  # one failure is enough: do not fetch the rest
-                    raise
-        made += [self._built(artifact) for artifact in others]
+        if not others:
+            return self._wheels(wheels)
+        with ThreadPoolExecutor(2) as beside:
+            beside.submit(self.builder.begin, others)
+            fetched = beside.submit(self._wheels, wheels)
+            made = []
+            for artifact in others:
+                if fetched.done():
+                    fetched.result()  # one failure is enough: do not build the rest
+                made.append(self._built(artifact))
+            return made + fetched.result()
+
+    def _wheels(self, wheels: list[Artifact]) -> list[Package]:
+        if not wheels:
+            return []
+        total = sum(a.size or 0 for a in wheels)
+        label = f"Fetching {len(wheels)} package{'s' if len(wheels) > 1 else ''}"
+        with console.progress(label, total) as bar, ThreadPoolExecutor(DOWNLOADS) as pool:
+            futures = [pool.submit(self._wheel, artifact, bar) for artifact in wheels]
+            try:
+                made = [future.result() for future in futures]
+            except BaseException:
+                pool.shutdown(cancel_futures=True)  # one failure is enough: do not fetch the rest
+                raise
+        self.on_wheels(made)
         return made
 
     def _wheel(self, artifact: Artifact, bar: console.Progress) -> Package:

@@ -16,6 +16,7 @@ from px.errors import PxError
 from px.project import uv
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from px.env.artifacts import Artifact
@@ -44,6 +45,9 @@ class HostBuilder:
 
     def identity(self, _: Artifact) -> list[Value]:
         return ["host", self.interpreter.runtime.payload(), os.fspath(self.interpreter.executable)]
+
+    def begin(self, _: Sequence[Artifact]) -> None:
+        """The host's compiler is there, or it is not."""
 
     def build(self, artifact: Artifact, source: Path, out: Path) -> Path:
         """A failure is PX204 with the cause."""

@@ -194,10 +194,12 @@ def ensure_bytecode_layer(store: Store, base: Base, *, offline: bool = False) ->
 
 def _modules(base: Below, library: str) -> list[tuple[str, Path]]:
     """Every module of the library and the file that has its source, links followed inside the base."""
+    from px.debian.bytecode import is_test
     from px.debian.image import View
 
     view = View([base])
-    modules = [path for path in sorted(base.entries) if path.startswith(library) and path.endswith(".py")]
+    sources = [path for path in sorted(base.entries) if path.startswith(library) and path.endswith(".py")]
+    modules = [path for path in sources if not is_test(path)]
     files = [(path, view.resolve(path)) for path in modules]
     return [(path, base.root / real) for path, real in files if real in base.entries]
 

@@ -14,10 +14,10 @@ import json
 import os
 import re
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from px import console
@@ -64,6 +64,8 @@ class SandboxBuilder:
     prepared: bool = False
     """Whether a source directory was made for the build: then it is taken as it is, repository and all."""
     log: list[str] = field(default_factory=list)
+    _made: dict[tuple[str, ...], tuple[Path, ...]] = field(default_factory=dict)
+    _making: Lock = field(default_factory=Lock)
 
     def identity(self, artifact: Artifact) -> list[Value]:
         lock = self.base.lock
@@ -83,6 +85,11 @@ class SandboxBuilder:
         pinned = datetime.strptime(self.base.lock.date, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).isoformat()
         return max(pinned, artifact.uploaded) if artifact.uploaded else ""
 
+    def begin(self, artifacts: Sequence[Artifact]) -> None:
+        """Unpack compiler and headers while the sources are still being fetched."""
+        for capabilities in dict.fromkeys(tuple(self._needed(a)) for a in artifacts):
+            self._tools(capabilities, toolchain.C)
+
     def build(self, artifact: Artifact, source: Path, out: Path) -> Path:
         """Build one wheel; a failure is PX902 where px knows what is missing, else PX903 with the log's end."""
         capabilities = self._needed(artifact)
@@ -93,12 +100,9 @@ class SandboxBuilder:
         return out / wheel.name
 
     def _build(self, artifact: Artifact, source: Path, scratch: Path, capabilities: Sequence[str]) -> Path:
-        with ThreadPoolExecutor(1) as pool:
-            # Every build needs the C part, and what is asked meanwhile needs no compiler.
-            first = pool.submit(self._tools, capabilities, toolchain.C)
-            work = _Work(self, artifact, scratch / "c", self._layers())
-            more = work.prepare(source)
-            tools = first.result()
+        work = _Work(self, artifact, scratch / "c", self._layers())
+        more = work.prepare(source)  # needs no compiler, which may still be on its way
+        tools = self._tools(capabilities, toolchain.C)
         if self.compiler and not more:
             try:
                 wheel = work.wheel(tools)
@@ -112,7 +116,12 @@ class SandboxBuilder:
         return work.wheel(self._tools(capabilities, toolchain.ALL))
 
     def _tools(self, capabilities: Sequence[str], parts: Sequence[str]) -> tuple[Path, ...]:
-        return tuple(layer.tree for layer in self._tool_layers(capabilities, parts))
+        key = (*parts, *capabilities) if self.compiler else ("no compiler", *capabilities)
+        with self._making:  # a second thread that wants the same waits for it here
+            if key not in self._made:
+                found = self._tool_layers(capabilities, parts)
+                self._made[key] = tuple(layer.tree for layer in found)
+        return self._made[key]
 
     def _tool_layers(self, capabilities: Sequence[str], parts: Sequence[str]) -> tuple[Layer, ...]:
         store, base = self.store, self.base

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 PREFIX = "opt/px/env"
 PYTHON = f"/{PREFIX}/bin/python"
 HEAVY = 30_000_000
-RECIPE = 1
+RECIPE = 2
 
 
 def ensure_env_layers(
@@ -161,7 +161,7 @@ def ensure_bytecode(
 def _compile(
     store: Store, interpreter: Interpreter, site: str, packages: Sequence[Package], keys: dict[str, str]
 ) -> dict[str, str | None]:
-    from px.debian.bytecode import compile_sources
+    from px.debian.bytecode import compile_sources, is_test
 
     sources = []
     owner: dict[str, str] = {}
@@ -169,7 +169,7 @@ def _compile(
         tree = store.tree("pkg-build", package.oid)
         for entry in cast("list[Entry]", store.payload("pkg-build", package.oid)["tree"]):
             path = str(entry[1])
-            if entry[0] == "f" and path.startswith("lib/") and path.endswith(".py"):
+            if entry[0] == "f" and path.startswith("lib/") and path.endswith(".py") and not is_test(path):
                 inside = f"{PREFIX}/{site}/{path.removeprefix('lib/')}"
                 # Two packages may bring the same path; each is compiled from its own file.
                 if inside not in owner:

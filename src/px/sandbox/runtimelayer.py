@@ -14,7 +14,7 @@ import tarfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from px.debian.bytecode import Interpreter, compile_sources
+from px.debian.bytecode import Interpreter, compile_sources, is_test
 from px.env.runtime import Runtime
 from px.errors import PxError
 from px.sandbox import pythons
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 PREFIX = "opt/px/python"
 RECIPE = 1
 """Raised when this module or ``sysconfigdata`` changes what an archive becomes."""
+BYTECODE_RECIPE = 2
+"""Raised when what is compiled of it changes."""
 
 
 @dataclass(frozen=True)
@@ -194,13 +196,15 @@ def ensure_runtime_layers(
     def make(draft: Draft) -> Payload:
         entries = tree_spec(store.payload("layer", layer.oid))
         files = [str(e[1]) for e in entries if e[0] == "f" and str(e[1]).endswith(".py")]
-        modules = [(path, layer.tree / path) for path in files if path.startswith(f"{PREFIX}/lib/")]
+        modules = [
+            (path, layer.tree / path) for path in files if path.startswith(f"{PREFIX}/lib/") and not is_test(path)
+        ]
         interpreter = interpreter_for(store, base, python, directory, offline=offline)
         writer = draft.tree()
         for path, content in sorted(compile_sources(interpreter, modules, draft.path)):
             writer.file(path, content)
         return {"what": "runtime bytecode", "runtime": layer.oid, "tree": writer.finish()}
 
-    key = oid_of("runtime-bytecode-inputs", {"recipe": RECIPE, "runtime": layer.oid})
+    key = oid_of("runtime-bytecode-inputs", {"recipe": BYTECODE_RECIPE, "runtime": layer.oid})
     oid = store.ensure("layer", key, make, label=f"the bytecode of CPython {python.runtime.version}")
     return (layer, Layer(oid, "layer", "runtime bytecode", store.tree("layer", oid), ()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from px import console
@@ -16,7 +17,7 @@ from px.project.record import BuiltEnv
 from px.sandbox import bases, image, merged
 from px.sandbox.builder import SandboxBuilder
 from px.sandbox.definition import SandboxDefinition
-from px.sandbox.envlayer import ensure_env_layers
+from px.sandbox.envlayer import ensure_bytecode, ensure_env_layers
 from px.sandbox.inference import Inference, LockedPackage, infer_env
 from px.sandbox.manifest import SandboxManifest, governing_manifest
 from px.sandbox.projectlayer import ensure_project_layer
@@ -75,7 +76,9 @@ def derive(
     artifacts = select(store.home, project, selection, runtime, inputs=situation.inputs, offline=offline)
     _check_native(base, artifacts)
     builder = SandboxBuilder(store, base, python, project.root, manifest.enabled | more, offline)
-    makers = Packages(store, project.root, Credentials(project), builder, offline=offline)
+    # What has wheels is compiled while the rest is still being built.
+    compile_early = partial(ensure_bytecode, store, base, python, project.root, offline=offline)
+    makers = Packages(store, project.root, Credentials(project), builder, offline=offline, on_wheels=compile_early)
     packages = makers.ensure([a for a in artifacts if not a.editable])
     profile = Profile(
         runtime=runtime,
