@@ -110,6 +110,7 @@ class Progress:
         self._lock = allocate_lock()
         self._started = time.monotonic()
         self._drawn = 0.0
+        self._finished = False
 
     def advance(self, amount: int) -> None:
         with self._lock:
@@ -140,13 +141,23 @@ class Progress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if settings.shown is self:
-            with _lock:
+        self._clear()
+        if error is None:
+            self.finish()
+
+    def finish(self) -> None:
+        """Say that it is done, where that is before the end of the block."""
+        self._clear()
+        if not self._finished:
+            self._finished = True
+            _say(f"{self.label}: {self._amount(self.done)} in {time.monotonic() - self._started:.1f} s", NORMAL)
+
+    def _clear(self) -> None:
+        with _lock:
+            if settings.shown is self:
                 settings.shown = None
                 sys.stderr.write(_CLEAR)
                 sys.stderr.flush()
-        if error is None:
-            _say(f"{self.label}: {self._amount(self.done)} in {time.monotonic() - self._started:.1f} s", NORMAL)
 
 
 def progress(label: str, total: int, unit: str = "B") -> Progress:

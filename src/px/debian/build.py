@@ -7,11 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from px import console
-from px.debian.download import ensure_packages
+from px.debian.download import arriving
 from px.debian.fixups import BASE, LAYER
 from px.debian.image import Below, Image
 from px.debian.toolchain import STAND_IN, Rules
-from px.debian.unpack import DROPPED, MERGED, BadPackageError, Unpacked, load, unpack_all
+from px.debian.unpack import DROPPED, MERGED, BadPackageError, Unpacked, load, unpack_all, unpacking_order
 from px.errors import PxError
 from px.store.sources import discard_source
 
@@ -76,16 +76,17 @@ def _unpack(
     *,
     offline: bool,
 ) -> list[Unpacked]:
-    paths = ensure_packages(store, lock, packages, offline=offline)
     read, dropped = load, DROPPED
     if rules is not None:
         read = partial(load, stop=re.compile(rules.stop))
         dropped = re.compile(f"{DROPPED.pattern}|{rules.left}")
+    label, size = f"Unpacking {len(packages)} Debian packages", sum(p.size for p in packages)
     try:
-        with console.progress(f"Unpacking {len(packages)} Debian packages", sum(p.size for p in packages)) as bar:
-            return unpack_all(
-                image, packages, lambda p: paths[p.name], lambda p: bar.advance(p.size), read=read, dropped=dropped
-            )
+        with (
+            arriving(store, lock, unpacking_order(packages), offline=offline) as place,
+            console.progress(label, size) as bar,
+        ):
+            return unpack_all(image, packages, place, lambda p: bar.advance(p.size), read=read, dropped=dropped)
     except BadPackageError as e:
         if e.damaged:
             discard_source(store, e.package.sha256)

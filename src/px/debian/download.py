@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, cast
 
 from px import console
 from px.debian.mirror import mirrors
@@ -11,7 +12,8 @@ from px.errors import PxError
 from px.store.sources import ensure_source, find_source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import Future
     from pathlib import Path
 
     from px.debian.lock import BaseLock, PinnedPackage
@@ -34,29 +36,56 @@ def ensure_packages(
 
     ``sources`` are asked in order; Debian's own are the default.
     """
+    with arriving(store, lock, packages, offline=offline, sources=sources) as place:
+        return {package.name: place(package) for package in packages}
+
+
+@contextmanager
+def arriving(
+    store: Store,
+    lock: BaseLock,
+    packages: Sequence[PinnedPackage],
+    *,
+    offline: bool = False,
+    sources: Sequence[Mirror] | None = None,
+) -> Iterator[Callable[[PinnedPackage], Path]]:
+    """A function that says where a package's file lies, and waits for it if need be: downloads begin at once.
+
+    They come in the order that is given here.
+    """
     found = {p.name: find_source(store, p.sha256) for p in packages}
     missing = [p for p in packages if found[p.name] is None]
-    if missing:
-        if offline:
-            raise _offline_error(lock, missing)
-        fetched = _download(store, lock, missing, mirrors(lock.date) if sources is None else sources)
-        found |= dict(zip((p.name for p in missing), fetched, strict=True))
-    return {name: path for name, path in found.items() if path is not None}
+    if not missing:
+        yield lambda p: cast("Path", found[p.name])
+        return
+    if offline:
+        raise _offline_error(lock, missing)
+    with _downloading(store, lock, missing, mirrors(lock.date) if sources is None else sources) as coming:
+        yield lambda p: found[p.name] or coming[p.name].result()
 
 
-def _download(store: Store, lock: BaseLock, packages: Sequence[PinnedPackage], sources: Sequence[Mirror]) -> list[Path]:
+@contextmanager
+def _downloading(
+    store: Store, lock: BaseLock, packages: Sequence[PinnedPackage], sources: Sequence[Mirror]
+) -> Iterator[dict[str, Future[Path]]]:
     from px.http import Http
 
     http = Http(connections=CONNECTIONS)
     console.detail(f"{lock.name}: {len(packages)} packages from {sources[0].origin}")
     label = f"Downloading {len(packages)} system packages"
     with console.progress(label, sum(p.size for p in packages)) as bar, ThreadPoolExecutor(CONNECTIONS) as pool:
+        coming = {p.name: pool.submit(_fetch, store, http, sources, lock, p, bar.advance) for p in packages}
+        left = set(coming.values())
 
-        def fetch(package: PinnedPackage) -> Path:
-            return _fetch(store, http, sources, lock, package, bar.advance)
+        def arrived(future: Future[Path]) -> None:
+            left.discard(future)
+            if not left and not future.cancelled() and future.exception() is None:
+                bar.finish()  # who uses the packages may be at it for longer
 
+        for future in coming.values():
+            future.add_done_callback(arrived)
         try:
-            return list(pool.map(fetch, packages))
+            yield coming
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise

@@ -103,13 +103,17 @@ def _decompressed(
 ) -> Iterator[tuple[PinnedPackage, Deb]]:
     workers = max(2, os.cpu_count() or 1)
     todo = iter(packages)
+
+    def read_one(package: PinnedPackage) -> Deb:
+        return read(package, locate(package))  # it may have to arrive first
+
     with ThreadPoolExecutor(workers) as pool:
         # A few ahead, not all: unpacked archives together can be larger than the memory.
-        ahead: deque[Future[Deb]] = deque(pool.submit(read, p, locate(p)) for p in islice(todo, 3 * workers))
+        ahead: deque[Future[Deb]] = deque(pool.submit(read_one, p) for p in islice(todo, 3 * workers))
         try:
             for package in packages:
                 deb = ahead.popleft().result()
-                ahead.extend(pool.submit(read, p, locate(p)) for p in islice(todo, 1))
+                ahead.extend(pool.submit(read_one, p) for p in islice(todo, 1))
                 yield package, deb
         finally:
             pool.shutdown(wait=True, cancel_futures=True)

@@ -56,6 +56,8 @@ class Situation:
         )
 
 
+# What uv has said yes to in this process: commands look a second time once they hold the project's lock.
+_MATCHED: set[tuple[str, str]] = set()
 NOTHING = Flags(
     workspace=False, manifest_exists=False, lock_exists=False, lock_matches=False, env_exists=False, env_matches=False
 )
@@ -65,9 +67,11 @@ def inspect(home: Home, project: Project, *, offline: bool) -> Situation:
     """Look at everything; uv is asked about the lock only when the files changed since it last said yes."""
     record = records.load(home, project.root)
     inputs = record.digest(os.path.relpath(path, project.root) for path in project.inputs)
-    matches = record.locked == inputs or locks.matches_manifest(project, offline=offline)
+    asked = (os.fspath(project.root), inputs)
+    matches = record.locked == inputs or asked in _MATCHED or locks.matches_manifest(project, offline=offline)
     if matches:
         record.locked = inputs
+        _MATCHED.add(asked)
     return Situation(project, record, inputs, matches)
 
 

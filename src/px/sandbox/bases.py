@@ -243,10 +243,14 @@ def ensure_builder_layers(
         names, rules = _compiler_part(lock, part)
         made = _ensure_layer(store, base, part, names, layers, rules=rules, offline=offline)
         layers += [made] if made is not None else []
-    wanted = {n for c in sorted(set(capabilities)) for part in closure(lock, c) for n in part}
+    wanted = sorted(set(capabilities))
+    # The libraries as the image will have them, most likely: then they are unpacked only once.
+    system = ensure_system_layer(store, base, wanted, offline=offline)
+    below = [*layers[:1], *([system] if system else [])]
     # On the first part only, so that a build that needs the others finds the same headers made already.
-    headers = _ensure_layer(store, base, "build", wanted - set(lock.compiler), layers[:1], offline=offline)
-    return (*layers, *([headers] if headers is not None else []))
+    names = {n for c in wanted for n in closure(lock, c)[1]} - {p.name for layer in below for p in layer.packages}
+    headers = _ensure_layer(store, base, "build", names - set(lock.compiler), below, offline=offline)
+    return tuple(layer for layer in (*layers, system, headers) if layer is not None)
 
 
 def _compiler_part(lock: BaseLock, part: str) -> tuple[frozenset[str], Rules | None]:
