@@ -2,8 +2,11 @@
 
 The app needs psycopg2 (published as source only), pillow, numpy and requests.  Docker's base image is made here, by
 mmdebstrap: Debian 12 with Python 3.11, apt and certificates, which is what ``python:3.11-slim`` is, because no
-registry is asked for one.  Both sides have their base before the clock starts, unless a row says otherwise, and both
-download packages from the same index and mirror.
+registry is asked for one.  Both sides have their base before the clock starts, unless a row says otherwise: docker as
+an image, px because another project was packed on it.  Both download packages from the same index and mirror.
+
+Every cold round has a home of its own, and nothing is removed before the end: where many files were just removed,
+some file systems take long to make new ones.
 """
 
 from __future__ import annotations
@@ -21,8 +24,7 @@ from bench.bases import docker
 from bench.timing import Action, Measured, command, compare
 from px.debian.mirror import mirrors
 from px.home import Home
-from px.sandbox.bases import ensure_base, ensure_bytecode_layer, host_architecture, load_base_lock
-from px.store.objects import Store
+from px.sandbox.bases import host_architecture, load_base_lock
 from px.store.tree import remove_tree
 
 BIN = Path(sys.executable).parent
@@ -42,6 +44,7 @@ shop = "shop:main"
 requires = ["setuptools>=77"]
 build-backend = "setuptools.build_meta"
 """
+OTHER = MANIFEST.replace('"psycopg2", "pillow", "numpy", "requests"', "")
 MODULE = "import numpy, PIL, psycopg2, requests\n\n\ndef main():\n    print('shop', psycopg2.__libpq_version__)\n"
 DOCKERFILE = """\
 FROM px-bench-base AS build
@@ -67,10 +70,10 @@ ENTRYPOINT ["shop"]
 class App:
     """The app in a git repository, locked, with its Dockerfile."""
 
-    def __init__(self, root: Path):
+    def __init__(self, root: Path, manifest: str = MANIFEST):
         self.root, self.edits = root, 0
         (root / "src/shop").mkdir(parents=True)
-        (root / "pyproject.toml").write_text(MANIFEST)
+        (root / "pyproject.toml").write_text(manifest)
         (root / "src/shop/__init__.py").write_text(MODULE)
         (root / "Dockerfile").write_text(DOCKERFILE)
         (root / ".dockerignore").write_text(".git\n.px\n.venv\n")
@@ -93,45 +96,52 @@ class App:
 
 
 class Px:
-    """px with a home of its own."""
+    """px with a home of its own, a new one for every cold round."""
 
-    def __init__(self, app: App, scratch: Path):
-        self.app, self.home, self.out = app, Home(scratch / "home"), scratch / "px.tar"
+    def __init__(self, app: App, other: App, scratch: Path):
+        self.app, self.other, self.scratch, self.out = app, other, scratch, scratch / "px.tar"
+        self.homes = 0
+        self.fresh()
+
+    def fresh(self) -> None:
+        """Nothing here but px."""
+        self.homes += 1
+        self.home = Home(self.scratch / f"home-{self.homes}")
         self.env = {**os.environ, "PX_HOME": str(self.home.root), "PATH": f"{BIN}:{os.environ['PATH']}"}
 
+    def run(self, *args: str | Path, app: App | None = None) -> None:
+        command([BIN / "px", *args], cwd=(app or self.app).root, env=self.env)()
+
     def action(self, *args: str | Path) -> Action:
-        return command([BIN / "px", *args], cwd=self.app.root, env=self.env)
+        return lambda: self.run(*args)
 
     def all(self) -> None:
-        self.action("sync", "--sandbox")()
-        self.action("pack", "image", "--out", self.out)()
+        self.run("sync", "--sandbox")
+        self.run("pack", "image", "--out", self.out)
 
-    def forget(self) -> None:
-        if self.home.root.exists():
-            remove_tree(self.home.root)
+    def fresh_with_the_base(self) -> None:
+        """What docker has before its first build: a base image; here because of a project without dependencies."""
+        self.fresh()
+        self.run("sync", "--sandbox", app=self.other)
+        self.run("pack", "image", app=self.other)
+        os.sync()
 
-    def forget_all_but_the_base(self) -> None:
-        """What docker has before its first build: a base image."""
-        self.forget()
-        store = Store(self.home)
-        ensure_bytecode_layer(store, ensure_base(store, load_base_lock("debian-12", host_architecture())))
-        remove_tree(self.home.objects / "source")
-        remove_tree(self.home.index / "source")
-
-    def forget_what_was_made_of_packages(self) -> None:
+    def hide_what_was_made_of_packages(self) -> None:
         """A machine that has seen other projects: base and compiler are there, this project's packages are not."""
         for place in (self.home.objects, self.home.index):
             for kind in ("pkg-build", "profile"):
-                if (place / kind).exists():
-                    remove_tree(place / kind)
-        self.forget_blobs()
+                self._hide(place / kind)
+        self.hide_blobs()
         for place in (self.home.root / "sandbox" / "images", self.home.refs):
-            if place.exists():
-                remove_tree(place)
+            self._hide(place)
 
-    def forget_blobs(self) -> None:
-        if (self.home.sandbox / "blobs").exists():
-            remove_tree(self.home.sandbox / "blobs")
+    def hide_blobs(self) -> None:
+        self._hide(self.home.sandbox / "blobs")
+
+    def _hide(self, place: Path) -> None:
+        if place.exists():
+            self.homes += 1
+            place.rename(self.scratch / f"hidden-{self.homes}")
 
     def compressed(self) -> int:
         done = subprocess.run(
@@ -196,9 +206,9 @@ def show(title: str, rows: list[Measured], aim: str = "") -> None:
 
 def measure(px: Px, peer: Docker | None) -> None:
     app = px.app
-    rows = compare({"px: nothing here but px": px.all}, rounds=1, before={"px: nothing here but px": px.forget})
+    rows = compare({"px: nothing here but px": px.all}, rounds=1, before={"px: nothing here but px": px.fresh})
     contenders: dict[str, Action] = {"px: sync --sandbox and pack image --out": px.all}
-    before: dict[str, Action] = {"px: sync --sandbox and pack image --out": px.forget_all_but_the_base}
+    before: dict[str, Action] = {"px: sync --sandbox and pack image --out": px.fresh_with_the_base}
     if peer:
         contenders |= {"docker build": peer.build}
         before |= {"docker build": peer.forget}
@@ -207,10 +217,10 @@ def measure(px: Px, peer: Docker | None) -> None:
     more = {"px: base, compiler and downloads are there": px.all}
     show(
         "a machine that has built others",
-        compare(more, rounds=2, before=dict.fromkeys(more, px.forget_what_was_made_of_packages)),
+        compare(more, rounds=2, before=dict.fromkeys(more, px.hide_what_was_made_of_packages)),
     )
     first = {"px pack image --out": px.action("pack", "image", "--out", px.out)}
-    show("the first image after a sync", compare(first, rounds=2, before=dict.fromkeys(first, px.forget_blobs)))
+    show("the first image after a sync", compare(first, rounds=2, before=dict.fromkeys(first, px.hide_blobs)))
 
     pack, out = px.action("pack", "image"), px.action("pack", "image", "--out", px.out)
     edited: dict[str, Action] = {"px pack image": pack} | ({"docker build": peer.build} if peer else {})
@@ -238,7 +248,7 @@ def main() -> None:
     scratch = Path(tempfile.mkdtemp(prefix="px-bench-pack-"))
     try:
         app = App(scratch / "app")
-        px = Px(app, scratch)
+        px = Px(app, App(scratch / "other", OTHER), scratch)
         if shutil.which("mmdebstrap") is None or os.geteuid() != 0:
             print("SKIPPED docker build: its base image is made by mmdebstrap, as root; px alone:")
             measure(px, None)

@@ -248,8 +248,8 @@ def ensure_builder_layers(
     system = ensure_system_layer(store, base, wanted, offline=offline)
     below = [*layers[:1], *([system] if system else [])]
     # On the first part only, so that a build that needs the others finds the same headers made already.
-    names = {n for c in wanted for n in closure(lock, c)[1]} - {p.name for layer in below for p in layer.packages}
-    headers = _ensure_layer(store, base, "build", names - set(lock.compiler), below, offline=offline)
+    dev = {n for c in wanted for n in closure(lock, c)[1]} - {p.name for layer in below for p in layer.packages}
+    headers = _ensure_layer(store, base, "build", dev - set(lock.compiler), below, offline=offline)
     return tuple(layer for layer in (*layers, system, headers) if layer is not None)
 
 
