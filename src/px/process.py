@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from px import console
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 
@@ -54,3 +55,31 @@ def run(
     )
     said = [(stream or b"").decode("utf-8", "replace") for stream in (done.stdout, done.stderr)]
     return Finished(done.returncode, *said)
+
+
+class _TerminatedError(BaseException):
+    """Px was told to end; not an error that anything but :func:`tidy_end` may catch."""
+
+
+@contextmanager
+def tidy_end() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP undo what is half-made, as Ctrl-C does, before they end px the way they always do."""
+    import signal
+    import threading
+
+    def stop(number: int, _: object) -> None:
+        raise _TerminatedError(number)
+
+    # Only the main thread may set handlers.
+    numbers = (signal.SIGTERM, signal.SIGHUP) if threading.current_thread() is threading.main_thread() else ()
+    mine = [n for n in numbers if signal.getsignal(n) is signal.SIG_DFL]
+    for number in mine:
+        signal.signal(number, stop)
+    try:
+        yield
+    except _TerminatedError as e:
+        signal.signal(e.args[0], signal.SIG_DFL)
+        os.kill(os.getpid(), e.args[0])
+    finally:
+        for number in mine:
+            signal.signal(number, signal.SIG_DFL)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from px import console
 from px.errors import PxError
+from px.process import tidy_end
 from px.project import rules
 from px.project.discovery import discover
 from px.project.selection import Selection
@@ -87,7 +88,7 @@ def main(args: argparse.Namespace, context: Context) -> int:
     rules.permit("pack image", situation.flags(Target.SANDBOX), frozen_by=context.frozen_by, target=Target.SANDBOX)
     check_clean(project, allow_dirty=args.allow_dirty, outputs=outputs(args))
     started = time.monotonic()
-    with exclusive(context, project.root):
+    with tidy_end(), exclusive(context, project.root):
         result = make(args, context, situation)
         if not args.allow_dirty:  # a file that was saved meanwhile may be in the image
             check_clean(project, allow_dirty=False, outputs=outputs(args), warn=False)
