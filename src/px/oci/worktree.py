@@ -110,13 +110,15 @@ def commit_of(directory: Path) -> Commit | None:
 
 
 def _remote(directory: Path) -> str:
-    from px.http import split_credentials
-
     try:
         url = git(directory, "config", "--get", "remote.origin.url").strip()
     except PxError:
         return ""
-    return split_credentials(url)[0] if "://" in url else url
+    if "://" not in url or "@" not in url:
+        return url
+    from px.http import split_credentials
+
+    return split_credentials(url)[0]
 
 
 def tracked(directory: Path) -> Tracked:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from px.errors import PxError
-from px.oci import sbom
 from px.oci.applayer import scan
 from px.oci.blobs import Blobs
 from px.oci.compress import GZIP
@@ -24,7 +24,7 @@ from px.sandbox.sync import derive, layers_of
 from px.store.objects import tree_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from px.oci.applayer import AppTree
@@ -62,10 +62,14 @@ class Packed:
 
     image: BuiltImage
     derived: Derived
-    bill: bytes
-    """Its SBOM, CycloneDX."""
+    make_bill: Callable[[], bytes]
     app: AppTree
     commit: Commit | None
+
+    @cached_property
+    def bill(self) -> bytes:
+        """Its SBOM, CycloneDX; made when it is asked for, because it reads every package's licence."""
+        return self.make_bill()
 
 
 def pack(
@@ -95,7 +99,7 @@ def pack(
     built = build_image(blobs, spec, uses, format=options.format)
     if options.compression == GZIP:
         encode(store, made.sbx_id)  # the sandbox's own digest; its layers are packed already
-    return Packed(built, derived, _bill(store, project, derived, layers, built, spec), app, commit)
+    return Packed(built, derived, lambda: _bill(store, project, derived, layers, built, spec), app, commit)
 
 
 def commit_here(root: Path) -> Commit | None:
@@ -188,6 +192,8 @@ def public_address(remote: str) -> str:
 def _bill(
     store: Store, project: Project, derived: Derived, layers: Sequence[Layer], built: BuiltImage, spec: ImageSpec
 ) -> bytes:
+    from px.oci import sbom
+
     packages: list[sbom.Package] = [sbom.Interpreter(derived.python.runtime.version)] if derived.python.layer else []
     for layer in layers:
         for p in layer.packages:
@@ -205,10 +211,12 @@ def _bill(
 
 
 def _debian_licences(layers: Sequence[Layer], name: str) -> tuple[str, ...]:
+    from px.oci.sbom import debian_licences
+
     for layer in layers:
         path = layer.tree / "usr/share/doc" / name / "copyright"
         if path.is_file():
-            return sbom.debian_licences(path.read_text(encoding="utf-8", errors="replace"))
+            return debian_licences(path.read_text(encoding="utf-8", errors="replace"))
     return ()
 
 
