@@ -108,10 +108,12 @@ def _unpacked_until(content: memoryview, stop: re.Pattern[str]) -> bytes:
     try:
         found += stream.decompress(content, _AHEAD)
         while True:
-            while len(found) < at + BLOCK and not stream.eof:
+            while len(found) < at + BLOCK and not stream.eof and not stream.needs_input:
                 found += stream.decompress(b"", max(_AHEAD, at + BLOCK - len(found)))
             header = bytes(found[at : at + BLOCK])
-            if len(header) < BLOCK or stop.fullmatch(_plain(_name(header))):
+            if len(header) < BLOCK and not stream.eof:
+                raise BadArchiveError("damaged xz data: it ends too early")
+            if not any(header) or stop.fullmatch(_plain(_name(header))):
                 return bytes(memoryview(found)[:at])
             at += BLOCK + (_number(header[124:136]) + BLOCK - 1) // BLOCK * BLOCK
     except (lzma.LZMAError, EOFError) as e:

@@ -19,6 +19,8 @@ C, ALL = ("compiler",), ("compiler", "compiler-c++", "compiler-lto")
 WANTED = "/build/wanted"
 """Where the stand-ins note their names."""
 STAND_IN = f'#!/bin/sh\necho "$0" >>{WANTED}\necho "$0: not in this part of the compiler set" >&2\nexit 1\n'
+MISSING = re.compile(r"cannot find \S*(?:stdc\+\+|python3|asan|tsan|ubsan)\S*")
+"""What the linker says about libraries of the other parts."""
 _MORE = re.compile(
     r"g\+\+.*|libstdc\+\+-\d+-dev|lib(asan|hwasan|lsan|tsan|ubsan)\d+|libgprofng\d+|libpython3\.\d+|binutils-common"
 )
@@ -35,7 +37,7 @@ class Rules:
     left: str = ""
     """Files that are left out."""
     links: tuple[tuple[str, str], ...] = ()
-    """Links that come after the stop."""
+    """Links that come after the stop, or lead to a stand-in."""
     stand_ins: tuple[str, ...] = ()
 
 
@@ -53,13 +55,17 @@ def part_of(compiler: Iterable[str], part: str, triplet: str) -> tuple[frozenset
 
 def _rules(version: str, triplet: str) -> Rules:
     tools = ("gcc", "gcc-ar", "gcc-nm", "gcc-ranlib")
-    missing = [f"usr/bin/{name}" for name in ("c++", "g++", f"g++-{version}", f"{triplet}-g++")]
-    missing.append(f"usr/bin/{triplet}-g++-{version}")
+    missing = [f"usr/bin/{name}" for name in ("g++", f"g++-{version}", f"{triplet}-g++", f"{triplet}-g++-{version}")]
     for directory in ("lib", "libexec"):
         missing += [f"usr/{directory}/gcc/{triplet}/{version}/{name}" for name in ("cc1plus", "lto1")]
     return Rules(
         stop=r"usr/lib(exec)?/gcc/.*/lto1|usr/lib/python3.*\.a",
         left=r"usr/bin/.*lto-dump.*",
-        links=tuple((f"usr/bin/{name}-{version}", f"{triplet}-{name}-{version}") for name in tools),
+        links=(
+            *((f"usr/bin/{name}-{version}", f"{triplet}-{name}-{version}") for name in tools),
+            # As the alternatives will have it: they never replace a file.
+            ("etc/alternatives/c++", "/usr/bin/g++"),
+            ("usr/bin/c++", "/etc/alternatives/c++"),
+        ),
         stand_ins=tuple(missing),
     )

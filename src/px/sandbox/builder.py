@@ -5,7 +5,7 @@ resolved by uv outside, as wheels for the sandbox's platform and as of a fixed d
 build gets the same tools.
 
 Most of the time goes into unpacking compilers, so a source that shows nothing but C is built with the C part of
-the set first (:mod:`px.debian.toolchain`); if that fails, or asks for anything beyond, it is built again with all.
+the set first (:mod:`px.debian.toolchain`); if it turns out to ask for more, it is built again with all.
 """
 
 from __future__ import annotations
@@ -104,13 +104,9 @@ class SandboxBuilder:
         more = work.prepare(source)  # needs no compiler, which may still be on its way
         tools = self._tools(capabilities, toolchain.C)
         if self.compiler and not more:
-            try:
-                wheel = work.wheel(tools)
-                if not work.wanted:
-                    return wheel
-                console.detail(f"{artifact.label} asks for more than a C compiler: {', '.join(work.wanted)}")
-            except PxError as e:
-                console.detail(f"{artifact.label} cannot be built with a C compiler alone: {e}")
+            wheel = work.try_wheel(tools)
+            if wheel is not None:
+                return wheel
             work = _Work(self, artifact, scratch / "all", self._layers())
             work.prepare(source)
         return work.wheel(self._tools(capabilities, toolchain.ALL))
@@ -145,6 +141,7 @@ class _Work:
     artifact: Artifact
     directory: Path
     layers: tuple[Path, ...]
+    said: str = ""
 
     def prepare(self, source: Path) -> bool:
         """Unpack the source and install what its build requires; whether it looks like more than C."""
@@ -173,13 +170,24 @@ class _Work:
             raise PxError("PX903", problem=f"{self.artifact.label}: its build backend made no wheel")
         return built
 
-    @property
-    def wanted(self) -> list[str]:
-        """The programs that were called and are not in the part of the compiler set that the build had."""
+    def try_wheel(self, tools: tuple[Path, ...]) -> Path | None:
+        """Build with a part of the compiler set; None if the build asked for anything of the rest."""
         try:
-            return sorted(set((self.directory / "wanted").read_text(errors="replace").splitlines()))
-        except FileNotFoundError:
-            return []
+            wheel = self.wheel(tools)
+        except PxError:
+            if not self.lacks():
+                raise
+            return None
+        return None if self.lacks() else wheel
+
+    def lacks(self) -> bool:
+        """Whether the build called a program or wanted a library that is in the other parts only."""
+        called = self.directory / "wanted"
+        found = called.read_text(errors="replace").splitlines() if called.is_file() else []
+        found += [match[0] for match in toolchain.MISSING.finditer(self.said)]
+        if found:
+            console.detail(f"{self.artifact.label} needs more than a C compiler: {', '.join(sorted(set(found)))}")
+        return bool(found)
 
     def ask(self, *action: str) -> Any:
         log: list[bytes] = []
@@ -199,6 +207,7 @@ class _Work:
             builder = engine("bubblewrap", self.builder.store.home)
             code = builder.run(spec, stdin=nothing.fileno(), stdout=log.append, stderr=log.append)
         text = b"".join(log).decode("utf-8", "replace")
+        self.said += text
         for line in text.splitlines():
             console.debug(f"  {self.artifact.name}: {line}")
         if code != 0:

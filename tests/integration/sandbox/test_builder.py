@@ -72,3 +72,26 @@ def test_an_sdist_that_looks_around_sees_only_the_sandbox(tmp_path: Path, warm: 
     run_px("sync", "--sandbox", cwd=root)
     (line,) = [row for row in (root / ".px/logs/px.log").read_text().splitlines() if "SEEN" in row][-1:]
     assert line.partition("SEEN")[2].split()[:4] == ["False", "False", "1000", "False"], line
+
+
+TRIES = """\
+import os, subprocess
+if subprocess.run(["c++", "-x", "c++", "-fsyntax-only", "-"], input=b"#include <vector>").returncode == 0:
+    os.environ["CFLAGS"] += " -DFAST"
+"""
+
+
+@pytest.mark.parametrize(
+    ("backend", "libraries", "called"), [(TRIES, "", "c++"), ("", "-DFAST -flto", "lto1")], ids=["c++", "lto"]
+)
+def test_a_build_that_turns_out_to_need_more_than_c(
+    backend: str, libraries: str, called: str, tmp_path: Path, warm: Home
+) -> None:
+    """Neither shows in the source; the first would even go on without, and give something else."""
+    includes = "#ifndef FAST\n#undef __OPTIMIZE__\n#endif\n"
+    made = make_sdist(tmp_path / "sdist", "hidden", includes=includes, libraries=libraries, backend=backend)
+    root = lock(write_project(tmp_path / "p", made))
+    code = "import hidden; print(hidden.optimized)"
+    assert run_px("run", "--sandbox", "python", "-c", code, cwd=root, timeout=300).stdout == "1\n"
+    (line,) = [row for row in (root / ".px/logs/px.log").read_text().splitlines() if "more than a C compiler" in row]
+    assert line.endswith(f"/{called}")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import lzma
+import random
+import re
 import tarfile
 
 import pytest
@@ -86,3 +89,30 @@ def test_damage() -> None:
         read_deb(b"!<arch>\n" + ar_member("debian-binary", b"2.0\n") + ar_member("control.tar.xz", b"junk"))
     with pytest.raises(BadArchiveError, match=r"unknown compression \.lz9"):
         read_deb(b"!<arch>\n" + ar_member("debian-binary", b"2.0\n") + ar_member("control.tar.lz9", b"junk"))
+
+
+def test_reading_stops_before_the_first_file_that_is_not_needed() -> None:
+    noise = random.Random(1).randbytes(3 << 20)
+    files = [tar_member("./usr/", kind=tarfile.DIRTYPE), tar_member("./usr/a", noise), tar_member("./usr/b", b"b")]
+    content = make_deb("a", [*files, tar_member("./usr/c", b"c")], compression=".xz")
+    paths = {
+        stop: [m.path for m in members(read_deb(content, re.compile(stop)).data)]
+        for stop in ("usr/a", "usr/[bc]", "usr", "usr/x")
+    }
+    assert paths == {
+        "usr/a": ["usr"],
+        "usr/[bc]": ["usr", "usr/a"],
+        "usr": [],
+        "usr/x": ["usr", "usr/a", "usr/b", "usr/c"],
+    }
+    kept = next(m for m in members(read_deb(content, re.compile("usr/b")).data) if m.path == "usr/a")
+    assert bytes(kept.content) == noise
+
+
+def test_reading_with_a_stop_refuses_what_is_damaged() -> None:
+    data = lzma.compress(make_tar([tar_member("./usr/a", b"x" * 100_000), tar_member("./usr/b")]), preset=0)
+    for damaged, problem in ((data[: len(data) // 2], "too early"), (data[:20] + b"nonsense" + data[28:], "damaged")):
+        parts = [("debian-binary", b"2.0\n"), ("control.tar", make_tar([])), ("data.tar.xz", damaged)]
+        content = b"!<arch>\n" + b"".join(ar_member(name, part) for name, part in parts)
+        with pytest.raises(BadArchiveError, match=problem):
+            read_deb(content, re.compile("usr/b"))

@@ -1,0 +1,88 @@
+"""What runs inside the builder sandbox, tried outside of it: which sources look like C, and compiling on all cores."""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from px.sandbox import build_hook
+
+
+@pytest.mark.parametrize(
+    ("files", "more"),
+    [
+        ({"setup.py": "setup()", "a.c": "", "a.h": "", "README": "C++ is not needed"}, False),
+        ({"setup.py": "libraries=['pq']", "x/module.pyx": "cdef int a"}, False),
+        ({"setup.py": "", "deep/down/a.cpp": ""}, True),
+        ({"setup.py": "Extension(..., language='c++')"}, True),
+        ({"pyproject.toml": "[tool.cffi]\nflags = ['-flto']"}, True),
+        ({"x/module.pyx": "# distutils: language = C++"}, True),
+        ({"setup.py": "", "vendor/CMakeLists.txt": ""}, True),
+        ({"setup.py": "", "vendor/configure": ""}, True),
+    ],
+)
+def test_sources(files: dict[str, str], more: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build_hook, "SOURCE", str(tmp_path))
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert build_hook.is_more_than_c() is more
+
+
+class Compiler:
+    """As much of setuptools' compiler as the hook touches."""
+
+    def __init__(self, bad: frozenset[str] = frozenset()):
+        self.bad, self.done = bad, list[str]()
+
+    def compile(self, sources: list[str], note: str = "") -> list[str]:
+        for source in sources:
+            self._compile(source, note)
+        return [source + ".o" for source in sources]
+
+    def _compile(self, source: str, note: str) -> None:
+        self.done.append(source + note)
+        if source in self.bad:
+            raise RuntimeError(source)
+
+
+@pytest.fixture
+def unix(monkeypatch: pytest.MonkeyPatch) -> Any:
+    class UnixCCompiler(Compiler):
+        def _compile(self, source: str, note: str) -> None:
+            super()._compile(source, note)
+
+    module: Any = types.ModuleType("distutils.unixccompiler")
+    module.UnixCCompiler = UnixCCompiler
+    for name in ("distutils", "setuptools"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, "distutils.unixccompiler", module)
+    build_hook.compile_side_by_side()
+    return UnixCCompiler
+
+
+def test_all_sources_are_compiled_and_named_in_order(unix: Any) -> None:
+    compiler = unix()
+    assert compiler.compile(["a", "b", "c"], note="!") == ["a.o", "b.o", "c.o"]
+    assert sorted(compiler.done) == ["a!", "b!", "c!"]
+    assert "_compile" not in vars(compiler)
+
+
+def test_a_failure_is_repeated_one_by_one(unix: Any) -> None:
+    compiler = unix(bad=frozenset("b"))
+    with pytest.raises(RuntimeError, match="b"):
+        compiler.compile(["a", "b", "c"])
+    assert compiler.done[3:] == ["a", "b"]
+
+
+def test_a_compiler_that_was_changed_is_left_alone(unix: Any) -> None:
+    class Own(unix):  # type: ignore[misc]
+        def _compile(self, source: str, note: str) -> None:
+            assert len(self.done) == int(source)
+            super()._compile(source, note)
+
+    assert len(Own().compile([str(n) for n in range(50)])) == 50
