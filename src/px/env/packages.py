@@ -17,6 +17,7 @@ from px.store.sources import ensure_source, find_source, source_ref
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from concurrent.futures import Future
     from pathlib import Path
 
     from px.env.artifacts import Artifact
@@ -104,15 +105,24 @@ class Packages:
         others = [a for a in artifacts if a.kind != "wheel"]
         if not others:
             return self._wheels(wheels)
-        with ThreadPoolExecutor(2) as beside:
-            beside.submit(self.builder.begin, others)
-            fetched = beside.submit(self._wheels, wheels)
-            made = []
+        try:
+            with ThreadPoolExecutor(2) as beside:
+                beside.submit(self.builder.begin, others)
+                return self._beside(beside.submit(self._wheels, wheels), others)
+        finally:
+            self.store.stopping = False
+
+    def _beside(self, fetched: Future[list[Package]], others: list[Artifact]) -> list[Package]:
+        made = []
+        try:
             for artifact in others:
                 if fetched.done():
                     fetched.result()  # one failure is enough: do not build the rest
                 made.append(self._built(artifact))
             return made + fetched.result()
+        except BaseException:
+            self.store.stopping = True  # or an interruption would have to wait for every download
+            raise
 
     def _wheels(self, wheels: list[Artifact]) -> list[Package]:
         if not wheels:

@@ -57,6 +57,8 @@ class Store:
 
     def __init__(self, home: Home):
         self.home = home
+        self.stopping = False
+        """Set while a command ends early: transfers in other threads end at the next byte, not at the last."""
 
     def path(self, kind: str, oid: str) -> Path:
         return self.home.objects / kind / oid

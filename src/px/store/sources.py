@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from px.store.objects import Draft, Payload, Store
 
 
+class StoppedError(Exception):
+    """A transfer in another thread, given up because the command has failed or was interrupted meanwhile."""
+
+
 def find_source(store: Store, sha256: str) -> Path | None:
     """Where the file with this hash is kept, if it was fetched before."""
     oid = store.lookup("source", sha256)
@@ -34,8 +38,14 @@ def ensure_source(
 ) -> Path:
     """The file with this hash, fetched from ``url`` unless the store has it already."""
 
+    def arrived(amount: int) -> None:
+        if store.stopping:
+            raise StoppedError
+        if on_bytes is not None:
+            on_bytes(amount)
+
     def make(draft: Draft) -> Payload:
-        received = http.fetch(url, draft.data, sha256=sha256, size=size, on_bytes=on_bytes)
+        received = http.fetch(url, draft.data, sha256=sha256, size=size, on_bytes=arrived)
         draft.data.chmod(0o444)
         draft.notes["url"] = public_url(url)
         return {"sha256": sha256, "size": received}
