@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -237,15 +238,18 @@ def ensure_builder_layers(
 
     The parts of the compiler are the same for every project, so they are made once.
     """
-    lock = base.lock
-    layers: list[Layer] = []
-    for part in parts:
-        names, rules = _compiler_part(lock, part)
-        made = _ensure_layer(store, base, part, names, layers, rules=rules, offline=offline)
-        layers += [made] if made is not None else []
-    wanted = sorted(set(capabilities))
-    # The libraries as the image will have them, most likely: then they are unpacked only once.
-    system = ensure_system_layer(store, base, wanted, offline=offline)
+    lock, wanted = base.lock, sorted(set(capabilities))
+    with ThreadPoolExecutor(1) as beside:
+        # The libraries as the image will have them, most likely: then they are unpacked only once.
+        libraries = beside.submit(ensure_system_layer, store, base, wanted, offline=offline)
+        if any(n in lock.compiler for c in wanted for n in closure(lock, c)[0]):
+            wait([libraries])  # the two would fetch the same package at once
+        layers: list[Layer] = []
+        for part in parts:
+            names, rules = _compiler_part(lock, part)
+            made = _ensure_layer(store, base, part, names, layers, rules=rules, offline=offline)
+            layers += [made] if made is not None else []
+        system = libraries.result()
     below = [*layers[:1], *([system] if system else [])]
     # On the first part only, so that a build that needs the others finds the same headers made already.
     dev = {n for c in wanted for n in closure(lock, c)[1]} - {p.name for layer in below for p in layer.packages}
