@@ -135,6 +135,10 @@ class RemoteBackend(SandboxBackend):
     remote = True
 
     @abstractmethod
+    def load(self) -> None:
+        """Import the provider's SDK now, where nobody waits for it; raise :class:`Unusable` where it is missing."""
+
+    @abstractmethod
     def create(self, config: SandboxConfig) -> str:
         """Make a sandbox and return its id."""
 

@@ -43,17 +43,27 @@ def to_datastore(flow: str, run_id: str, step: str, task_id: str, task_datastore
     blob = _tar({str(p): p for p in records})
     _, key = task_datastore.parent_datastore.save_data([blob], len_hint=1)[0]
     task_datastore._dangerous_save_metadata_post_done({"local_metadata": key})
+    # The runner hands the key to the launcher with the exit code, which then need not search the datastore for it.
+    with open(os.path.join(os.environ["PX_STATE"], "metadata"), "w") as f:
+        f.write(key)
 
 
-def from_datastore(flow_datastore: Any, run_id: str, step: str, task_id: str) -> None:
+def from_datastore(flow_datastore: Any, key: str) -> None:
     """At the launcher: take over what the task recorded.  A task that died early recorded nothing."""
+    from metaflow import util
     from metaflow.exception import MetaflowException
-    from metaflow.metadata_provider.util import sync_local_metadata_from_datastore
+    from metaflow.metadata_provider.util import copy_tree
     from metaflow.metaflow_config import DATASTORE_LOCAL_DIR
+    from metaflow.plugins.datastores.local_storage import LocalStorage
 
+    if not key:
+        return
     try:
-        task = flow_datastore.get_task_datastore(run_id, step, task_id)
-        sync_local_metadata_from_datastore(DATASTORE_LOCAL_DIR, task)
+        _, blob = next(flow_datastore.load_data([key]))
+        with util.TempDir() as directory, tarfile.open(fileobj=io.BytesIO(blob), mode="r:gz") as tar:
+            util.tar_safe_extract(tar, directory)
+            root = LocalStorage.get_datastore_root_from_config(lambda *_args, **_kwargs: None)
+            copy_tree(os.path.join(directory, DATASTORE_LOCAL_DIR), root, update=True)
     except (MetaflowException, KeyError, OSError, tarfile.TarError):
         return
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import atexit
 import os
+import shlex
 import signal
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from metaflow import util
 from metaflow._vendor import click
@@ -15,6 +16,7 @@ from metaflow._vendor import click
 from metaflow_extensions.sandbox.plugins import sandbox_env
 from metaflow_extensions.sandbox.plugins.backend import BackendError
 from metaflow_extensions.sandbox.plugins.backends import REMOTE, get_remote_backend
+from metaflow_extensions.sandbox.plugins.launch_step import command_index
 from metaflow_extensions.sandbox.plugins.sandbox_decorator import WORKLOAD, SandboxException, _setting
 from metaflow_extensions.sandbox.plugins.sandbox_executor import (
     LauncherLostError,
@@ -24,6 +26,10 @@ from metaflow_extensions.sandbox.plugins.sandbox_executor import (
 )
 from metaflow_extensions.sandbox.plugins.task_log import TaskLog
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_FETCH_SECONDS = 3600
 _INPUT_PATHS = 30 * 1024
 """Characters of --input-paths in one variable: one string in an environment may not be longer than 128 KiB."""
 
@@ -96,7 +102,7 @@ class Trampoline:
     """One task between Metaflow's runtime and the executor."""
 
     def __init__(self, ctx: Any, step_name: str, deco: Any, backend: str, options: dict[str, Any]):
-        self._obj, self._params = ctx.obj, ctx.parent.parent.params
+        self._obj = ctx.obj
         self._step, self._deco, self._backend, self._options = step_name, deco, backend, options
 
     def run(self, package: dict[str, str], executable: str | None, time_limit: int) -> int:
@@ -125,7 +131,7 @@ class Trampoline:
             if obj.metadata.TYPE == "local":
                 from metaflow_extensions.sandbox.plugins.local_metadata import from_datastore
 
-                from_datastore(obj.flow_datastore, options["run_id"], self._step, options["task_id"])
+                from_datastore(obj.flow_datastore, executor.metadata_key)
 
     def _task_datastore(self) -> Any:
         options = self._options
@@ -141,33 +147,37 @@ class Trampoline:
         obj, datastore = self._obj, self._obj.flow_datastore.TYPE
         environment = obj.environment
         commands = environment.get_package_commands(package["URL"], datastore, package["METADATA"])
+        command, paths = self._command(environment.executable(self._step, executable))
+        env = {**self._environment(package, datastore), **paths}
         script = task_script(
             commands,
+            environment._get_download_code_package_cmd(package["URL"], datastore),
             environment.bootstrap_commands(self._step, datastore),
-            self._command(environment.executable(self._step, executable)),
+            command,
             datastore,
         )
         return TaskSpec(
             script=script,
-            env=self._environment(package, datastore),
+            env=env,
             files=self._files(datastore),
             time_limit=time_limit,
+            fetch=self._fetch(package, env),
             may_rerun=not any(
                 d.name == "retry" and int(d.attributes["times"]) == 0 for d in obj.graph[self._step].decorators
             ),
         )
 
-    def _command(self, executable: str) -> str:
-        options = dict(self._options)
-        self._paths = {}
+    def _command(self, executable: str) -> tuple[str, dict[str, str]]:
+        """The command of the step, and the variables that it names."""
+        options, variables = dict(self._options), {}
         paths = options.get("input_paths")
         if paths:
             chunks = [paths[i : i + _INPUT_PATHS] for i in range(0, len(paths), _INPUT_PATHS)]
-            self._paths = {f"METAFLOW_INPUT_PATHS_{i}": chunk for i, chunk in enumerate(chunks)}
-            options["input_paths"] = "".join(f"${{{name}}}" for name in self._paths)
-        top = " ".join(util.dict_to_cli_options(self._params))
+            variables = {f"METAFLOW_INPUT_PATHS_{i}": chunk for i, chunk in enumerate(chunks)}
+            options["input_paths"] = "".join(f"${{{name}}}" for name in variables)
+        top = " ".join(_top_level(sys.argv))
         rest = " ".join(util.dict_to_cli_options(options))
-        return f"{executable} -u {os.path.basename(sys.argv[0])} {top} step {self._step} {rest}"
+        return f"{executable} -u {os.path.basename(sys.argv[0])} {top} step {self._step} {rest}", variables
 
     def _environment(self, package: dict[str, str], datastore: str) -> dict[str, str]:
         options, obj = self._options, self._obj
@@ -188,7 +198,24 @@ class Trampoline:
             PYTHONUNBUFFERED="x",
         )
         env[WORKLOAD] = "1"
-        return {**env, **self._paths}
+        return env
+
+    def _fetch(self, package: dict[str, str], env: dict[str, str]) -> tuple[str, str] | None:
+        """The package's address with a signature: for S3, unless the step has another S3 than this process."""
+        from metaflow.metaflow_config import S3_ENDPOINT_URL
+
+        datastore = self._obj.flow_datastore
+        if datastore.TYPE != "s3" or env.get("METAFLOW_S3_ENDPOINT_URL", "") != (S3_ENDPOINT_URL or ""):
+            return None
+        from metaflow.plugins.aws.aws_utils import parse_s3_full_path
+
+        bucket, key = parse_s3_full_path(package["URL"])
+        try:
+            client = datastore._storage_impl.s3_client.client
+            address = client.generate_presigned_url("get_object", {"Bucket": bucket, "Key": key}, _FETCH_SECONDS)
+        except Exception:  # noqa: BLE001 - there is another way to the package, which says what is wrong
+            return None
+        return str(address), package["SHA"]
 
     def _files(self, datastore: str) -> dict[str, bytes]:
         files = sandbox_env.credential_files(os.environ, datastore)
@@ -200,13 +227,26 @@ class Trampoline:
         return files
 
 
+def _top_level(argv: list[str]) -> Iterator[str]:
+    """Metaflow's own options, as the runtime gave them; what names a file of this machine stays here."""
+    words = iter(argv[1 : command_index(argv)])
+    for word in words:
+        if word == "--local-config-file":
+            next(words)
+        else:
+            yield shlex.quote(word)
+
+
 def _guarded(executor: SandboxExecutor, task: TaskSpec) -> int:
     """Run the task; whatever ends this process on the way, short of SIGKILL, takes the sandbox with it."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def interrupted(number: int, _frame: object) -> None:
+        for other in numbers:
+            signal.signal(other, signal.SIG_IGN)  # the first is enough, and a second must not stop the tidying up
         raise _Interrupted(number)
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in numbers:
         signal.signal(number, interrupted)
     try:
         return executor.run(task)

@@ -7,6 +7,8 @@ task's own command, which needs no second start of Metaflow.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import platform
 import sys
@@ -28,6 +30,8 @@ from metaflow_extensions.sandbox.plugins.sandbox_env import forwarded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from metaflow_extensions.sandbox.plugins.launch_server import LaunchServer
 
 WORKLOAD = "METAFLOW_SANDBOX_WORKLOAD"
 METADATA = {
@@ -96,6 +100,9 @@ class SandboxDecorator(StepDecorator):
     package_metadata: ClassVar[str | None] = None
     package_sha: ClassVar[str | None] = None
     package_url: ClassVar[str | None] = None
+
+    # Of this run; False where none could be started.
+    launch_server: ClassVar[LaunchServer | bool | None] = None
 
     def step_init(
         self,
@@ -186,6 +193,13 @@ class SandboxDecorator(StepDecorator):
     def is_local(self) -> bool:
         return self.attributes["backend"] not in backends.REMOTE
 
+    def add_to_package(self) -> list[tuple[str, str]]:
+        if self.is_local or os.environ.get(WORKLOAD):
+            return []
+        from metaflow_extensions.sandbox.plugins.package_bytecode import compiled_modules
+
+        return list(compiled_modules())
+
     def runtime_init(self, flow: Any, graph: Any, package: Any, run_id: str) -> None:
         if self.is_local and not os.environ.get(WORKLOAD):
             backends.get_backend("local").sandboxes({})  # forgets those whose launchers were killed
@@ -225,10 +239,27 @@ class SandboxDecorator(StepDecorator):
         cli_args.command_options["run-time-limit"] = self.time_limit
         if self.attributes["network"] is not None:
             cli_args.command_options["network"] = str(self.attributes["network"])
-        cli_args.entrypoint = PinnedEntrypoint([sys.executable, *cli_args.entrypoint[1:]])
+        launcher = [sys.executable, *cli_args.entrypoint[1:]]
+        server = self._server(len(launcher) - 1)
+        cli_args.entrypoint = PinnedEntrypoint(server.command(launcher) if server else launcher)
+
+    def _server(self, script: int) -> LaunchServer | None:
+        """The server that forks this run's launchers, started before the first of them."""
+        from metaflow_extensions.sandbox.plugins import launch_server
+        from metaflow_extensions.sandbox.plugins.launch_step import StepLauncher
+
+        base = SandboxDecorator
+        if base.launch_server is None:
+            launcher = StepLauncher(str(self.attributes["backend"]), script)
+            base.launch_server = launch_server.start(launcher.prepare, launcher.launch) or False
+        return base.launch_server or None  # type: ignore[return-value]
 
     def runtime_finished(self, exception: Any) -> None:
         """Sweep up what killed tasks could not: runs after the last worker is gone."""
+        base = SandboxDecorator
+        if base.launch_server:
+            base.launch_server.stop(wait=bool(exception or self._retried))  # type: ignore[union-attr]
+            base.launch_server = False
         if self.is_local or not (exception or self._retried) or not hasattr(self, "_run_id"):
             return
         from metaflow_extensions.sandbox.plugins.sandbox_reaper import reap
@@ -265,7 +296,11 @@ class SandboxDecorator(StepDecorator):
     def task_finished(
         self, step_name: str, flow: Any, graph: Any, is_task_ok: bool, retry_count: int, max_user_code_retries: int
     ) -> None:
-        remote = os.environ.get(WORKLOAD) and os.environ.get(METADATA["sandbox-backend"]) in backends.REMOTE
+        if not os.environ.get(WORKLOAD):
+            return
+        # Python would look for cycles in all that it has loaded once more before it ends, for a tenth of a second.
+        atexit.register(gc.freeze)
+        remote = os.environ.get(METADATA["sandbox-backend"]) in backends.REMOTE
         if remote and hasattr(self, "_metadata") and self._metadata.TYPE == "local":
             from metaflow_extensions.sandbox.plugins.local_metadata import to_datastore
 

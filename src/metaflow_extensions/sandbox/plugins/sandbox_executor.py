@@ -51,6 +51,8 @@ class TaskSpec:
     env: Mapping[str, str]
     files: Mapping[str, bytes] = field(default_factory=dict)
     time_limit: int = 0
+    fetch: tuple[str, str] | None = None
+    """Address and sha of the code package, where it can be fetched by its address alone; as secret as ``env``."""
     may_rerun: bool = True
     """Whether the task may be started again after its sandbox was lost: not with ``@retry(times=0)``."""
 
@@ -80,6 +82,8 @@ class SandboxExecutor:
         self._started = False
         self._heard = 0.0
         self._exit: int | None = None
+        self.metadata_key = ""
+        """Where in the datastore the task left its local metadata."""
 
     def run(self, task: TaskSpec) -> int:
         """Run the task to its end and return its exit code; raise only for failures of the infrastructure."""
@@ -159,6 +163,7 @@ class SandboxExecutor:
             record = json.loads(line[len(MARK) :])
             if "exit" in record:
                 self._exit = int(record["exit"])
+                self.metadata_key = str(record.get("metadata", ""))
             return
         self._seen[stream] += 1
         self._keep(stream, line)
@@ -242,32 +247,36 @@ def runner_file(task: TaskSpec, env: Mapping[str, str], state: str) -> bytes:
         "env": dict(env),
         "files": {name: base64.b64encode(content).decode() for name, content in task.files.items()},
         "limit": task.time_limit,
+        "fetch": task.fetch,
     }
     return f"{source}\n\n{task_runner.PAYLOAD_LINE}main({payload!r})\n".encode()
 
 
-def task_script(package_commands: list[str], bootstrap: list[str], step: str, datastore: str) -> str:
+def task_script(package_commands: list[str], download: str, bootstrap: list[str], step: str, datastore: str) -> str:
     """The bash script of a task: dependencies, code package, environment, step.
 
     Metaflow's own lines come escaped for a round through :mod:`shlex`, which they get here.  Its log commands
-    are replaced: the runner decorates every line, and the launcher, which gets them all, keeps them.
+    are replaced: the runner decorates every line, and the launcher, which gets them all, keeps them.  ``download``,
+    the part of them that gets the code package, is for where the runner could not fetch it.
     """
     from metaflow.mflog import BASH_FLUSH_LOGS, BASH_MFLOG
 
     skipped = (BASH_MFLOG, BASH_FLUSH_LOGS, "flush_mflogs")
     unpack = " && ".join(c for c in package_commands if c not in skipped)
+    fetched = f'{{ mv "$PX_STATE/job.tar" job.tar 2>/dev/null || {_unescaped(download)}; }}'
     wanted = {"s3": ("boto3", "requests")}.get(datastore, ())
     probe = f"import importlib.util as u, sys; sys.exit(any(u.find_spec(m) is None for m in {wanted!r}))"
+    missing = '[ -z "$METAFLOW_SKIP_INSTALL_DEPENDENCIES" ]'
     return "\n".join(
         [
             'mflog() { echo "$1"; }',
             'if ! command -v python >/dev/null; then mkdir -p "$PX_STATE/bin"',
             'ln -s "$(command -v python3)" "$PX_STATE/bin/python"; export PATH="$PX_STATE/bin:$PATH"; fi',
             'if [ -e "$PX_STATE/google.json" ]; then export GOOGLE_APPLICATION_CREDENTIALS="$PX_STATE/google.json"; fi',
-            f"if python -c {shlex.quote(probe)}; then export METAFLOW_SKIP_INSTALL_DEPENDENCIES=1; fi"
+            f"if {missing} && python -c {shlex.quote(probe)}; then export METAFLOW_SKIP_INSTALL_DEPENDENCIES=1; fi"
             if wanted
             else "",
-            _unescaped(unpack) + " || exit 1",
+            _unescaped(unpack).replace(_unescaped(download), fetched) + " || exit 1",
             'if [ -s "$PX_STATE/seed.tgz" ]; then tar xzf "$PX_STATE/seed.tgz"; fi',
             " && ".join([*(_unescaped(c) for c in bootstrap), step]),
             "exit $?",
@@ -280,4 +289,5 @@ def _unescaped(command: str) -> str:
 
 
 def _python() -> str:
-    return "exec $(command -v python3 || command -v python)"
+    # The runner needs nothing but the standard library, and no variable of the image may give it more.
+    return "exec $(command -v python3 || command -v python) -I -S"

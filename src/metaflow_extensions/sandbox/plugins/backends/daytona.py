@@ -69,6 +69,9 @@ class DaytonaBackend(RemoteBackend):
                 fix=['Give addresses: network="10.0.0.0/8,203.0.113.7/32"'],
             )
 
+    def load(self) -> None:
+        _sdk()
+
     def create(self, config: SandboxConfig) -> str:
         with _translated("make a sandbox"):
             handle = self._client().create(_parameters(config), timeout=config.create_seconds)

@@ -57,6 +57,9 @@ class E2BBackend(RemoteBackend):
                 fix=['Allow only what the step needs: network="DATASTORE-HOST,10.0.0.0/8"'],
             )
 
+    def load(self) -> None:
+        _sdk()
+
     def create(self, config: SandboxConfig) -> str:
         e2b = _sdk()
         with _translated("make a sandbox"):
