@@ -19,7 +19,7 @@ PREFIX = "metaflow_extensions.sandbox.plugins"
 
 # Each module's layer: it may import its own and those below.  The highest is what Metaflow calls.
 LAYERS = [
-    {"backend", "task_runner", "local_launch"},
+    {"backend", "task_runner", "local_launch", "launch_client"},
     {"backends.local", "backends.daytona", "backends.e2b", "local_image"},
     {"backends"},
     {
@@ -30,6 +30,9 @@ LAYERS = [
         "sandbox_reaper",
         "sandbox_listing",
         "task_log",
+        "package_bytecode",
+        "launch_server",
+        "launch_step",
     },
     {"local_entrypoint"},
     {"sandbox_decorator"},

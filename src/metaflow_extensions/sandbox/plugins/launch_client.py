@@ -1,6 +1,6 @@
 """What Metaflow starts for a task of a remote step: a stand-in for a launcher that the run's launch server forks.
 
-Run as ``python -I -S launch_client.py SOCKET COMMAND…``, where the command is the launcher as it would start by itself.
+Run as ``python -I -S launch_client.py NAME COMMAND…``, where the command is the launcher as it would start by itself.
 It hands its streams, environment and command to the server, passes signals on, and ends as the launcher ended.  Where
 no server answers, it becomes the command.  It lives as long as the task does, and starts for every task, so it imports
 next to nothing.
@@ -18,8 +18,8 @@ ACCEPTED = b"+"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def main(path: str, command: list[str]) -> None:
-    connection = _accepted(path, command)
+def main(name: str, command: list[str]) -> None:
+    connection = _accepted(name, command)
     if connection is None:
         os.execv(command[0], command)
 
@@ -31,12 +31,14 @@ def main(path: str, command: list[str]) -> None:
     _end(connection.recv(4))
 
 
-def _accepted(path: str, command: list[str]) -> _socket.socket | None:
+def _accepted(name: str, command: list[str]) -> _socket.socket | None:
     """The connection to a launcher that has begun, or None."""
     request = marshal.dumps((command, dict(os.environ), os.getcwd()))
     try:
         connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
-        connection.connect(path)
+        connection.connect(f"\0{name}")
+        if not same_user(connection):
+            return None
         streams = b"".join(fd.to_bytes(4, sys.byteorder) for fd in (0, 1, 2))
         rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)]
         connection.sendmsg([len(request).to_bytes(4, "big")], rights)
@@ -44,6 +46,12 @@ def _accepted(path: str, command: list[str]) -> _socket.socket | None:
         return connection if connection.recv(1) == ACCEPTED else None
     except OSError:
         return None
+
+
+def same_user(connection: _socket.socket) -> bool:
+    """Names of sockets can be seen, and taken when they are free, by every user of a machine."""
+    _pid, uid, _gid = memoryview(connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)).cast("i")
+    return bool(uid == os.getuid())
 
 
 def _end(status: bytes) -> None:

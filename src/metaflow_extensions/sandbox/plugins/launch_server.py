@@ -15,13 +15,11 @@ import gc
 import marshal
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
-from pathlib import Path
+import uuid
 from typing import TYPE_CHECKING, Any
 
 from metaflow_extensions.sandbox.plugins import launch_client
@@ -36,18 +34,19 @@ STOP_SECONDS = 10.0
 class LaunchServer:
     """The run's side: where clients reach the server, and the socket whose end is the end of the server."""
 
-    def __init__(self, path: Path, lifeline: socket.socket, pid: int):
-        self.path = path
+    def __init__(self, name: str, lifeline: socket.socket, pid: int):
+        self.name = name
         self._lifeline = lifeline
         self._pid = pid
 
     def command(self, launcher: list[str]) -> list[str]:
         """The command line of a client that stands for this launcher."""
-        return [sys.executable, "-I", "-S", str(Path(launch_client.__file__)), str(self.path), *launcher]
+        return [sys.executable, "-I", "-S", launch_client.__file__, self.name, *launcher]
 
     def stop(self, *, wait: bool) -> None:
         """Let the server end once its launchers have; those whose clients were killed are ending now."""
-        self._lifeline.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):  # the server may be gone already
+            self._lifeline.shutdown(socket.SHUT_WR)
         if wait and select.select([self._lifeline], [], [], STOP_SECONDS)[0]:
             os.waitpid(self._pid, 0)
         self._lifeline.close()
@@ -59,9 +58,9 @@ def start(prepare: Callable[[], None], launch: Callable[[list[str]], None]) -> L
         return None  # a lock that another thread holds now would stay locked in the fork
     sys.stdout.flush()
     sys.stderr.flush()
-    directory = Path(tempfile.mkdtemp(prefix="px-launch-"))
+    name = f"px-launch-{uuid.uuid4().hex}"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(directory / "socket"))
+    listener.bind(f"\0{name}")  # a name that is no file: nothing is left of it when everything is killed
     listener.listen(128)
     ours, theirs = socket.socketpair()
     pid = os.fork()
@@ -69,11 +68,10 @@ def start(prepare: Callable[[], None], launch: Callable[[list[str]], None]) -> L
         try:
             _Server(listener, theirs, launch).serve(prepare)
         finally:
-            shutil.rmtree(directory, ignore_errors=True)
             os._exit(0)
     listener.close()
     theirs.close()
-    return LaunchServer(directory / "socket", ours, pid)
+    return LaunchServer(name, ours, pid)
 
 
 class _Server:
@@ -127,11 +125,11 @@ class _Server:
                 client.close()
 
     def _fork(self, client: socket.socket) -> None:
-        try:
-            streams, (command, environment, directory) = _request(client)
-        except (OSError, ValueError, EOFError):
+        request = _request(client)
+        if request is None:
             client.close()
             return
+        streams, (command, environment, directory) = request
         pid = os.fork()
         if pid:
             self._clients[pid] = client
@@ -171,18 +169,22 @@ class _Server:
         threading.Thread(target=_obey, args=(client, self._lifeline), daemon=True).start()
 
 
-def _request(client: socket.socket) -> tuple[list[int], Any]:
-    head, rights, _, _ = client.recvmsg(4, socket.CMSG_SPACE(3 * 4))
-    streams = array.array("i", rights[0][2]) if rights else array.array("i")
-    if len(head) < 4 or len(streams) < 3:
-        raise ValueError("not a client")
-    size, data = int.from_bytes(head, "big"), b""
-    while len(data) < size:
-        piece = client.recv(min(1 << 16, size - len(data)))
-        if not piece:
-            raise EOFError
-        data += piece
-    return list(streams), marshal.loads(data)  # noqa: S302 - the socket is in a directory of this user alone
+def _request(client: socket.socket) -> tuple[list[int], Any] | None:
+    """The client's streams; and its command, environment and directory.  None where it is no client, or is gone."""
+    if not launch_client.same_user(client):
+        return None
+    try:
+        head, rights, _, _ = client.recvmsg(4, socket.CMSG_SPACE(3 * 4))
+        streams = list(array.array("i", rights[0][2])) if rights else []
+        data = b""
+        while len(streams) == 3 and len(data) < int.from_bytes(head, "big"):
+            piece = client.recv(1 << 16)
+            if not piece:
+                break
+            data += piece
+        return streams, marshal.loads(data)  # noqa: S302 - from a process of this user
+    except (OSError, ValueError, EOFError, TypeError):
+        return None
 
 
 def _obey(client: socket.socket, lifeline: socket.socket) -> None:
