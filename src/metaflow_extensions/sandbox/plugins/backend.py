@@ -7,13 +7,16 @@ The lowest layer: it imports the standard library and nothing else.  Concrete ba
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 DOCS = "docs/reference/metaflow-configuration.md"
+TRANSPORTS = ("httpx", "httpx_ws", "httpcore", "wsproto", "urllib3", "exceptiongroup", "connectrpc", "pyqwest")
+"""Libraries below the SDKs, whose own errors the SDKs pass on when a connection breaks."""
 LABEL = "px-sandbox"
 """Every sandbox made here carries this label with the value ``metaflow``, so that it can be found again."""
 
@@ -133,6 +136,33 @@ class RemoteBackend(SandboxBackend):
     """
 
     remote = True
+    provider: str
+    """The provider's name as it is written in a sentence."""
+
+    @contextmanager
+    def asking(self, action: str, sandbox_id: str | None = None) -> Iterator[None]:
+        """Around every call of the SDK: turns what it raises into the failures that the executor tells apart."""
+        try:
+            yield
+        except BackendError:
+            raise
+        except Exception as e:
+            failure = self.failure(e, action, sandbox_id) or self._connection_failure(e, action)
+            if failure is None:
+                raise
+            raise failure from None
+
+    @abstractmethod
+    def failure(self, error: Exception, action: str, sandbox_id: str | None) -> BackendError | None:
+        """What an error of the SDK means; None for one that is not the SDK's."""
+
+    def _connection_failure(self, error: Exception, action: str) -> Unavailable | None:
+        said = f"{type(error).__name__}: {error}"
+        if isinstance(error, OSError):
+            return Unavailable(f"{self.provider} could not be reached to {action}: {said}")
+        if type(error).__module__.partition(".")[0] in TRANSPORTS:
+            return Unavailable(f"The connection to {self.provider} broke while px tried to {action}: {said}")
+        return None
 
     @abstractmethod
     def load(self) -> None:

@@ -11,11 +11,11 @@ import os
 import platform
 import shlex
 import uuid
-from contextlib import contextmanager
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from metaflow_extensions.sandbox.plugins.backend import (
+    BackendError,
     ExecResult,
     Refused,
     RemoteBackend,
@@ -27,7 +27,7 @@ from metaflow_extensions.sandbox.plugins.backend import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
 SNAPSHOT = "snapshot:"
 _KEY_FIX = "Set the key of your account: export DAYTONA_API_KEY=…"
@@ -38,6 +38,7 @@ class DaytonaBackend(RemoteBackend):
     """Steps in Daytona's sandboxes."""
 
     name = "daytona"
+    provider = "Daytona"
 
     def __init__(self) -> None:
         self._client_: Any = None
@@ -73,7 +74,7 @@ class DaytonaBackend(RemoteBackend):
         _sdk()
 
     def create(self, config: SandboxConfig) -> str:
-        with _translated("make a sandbox"):
+        with self.asking("make a sandbox"):
             handle = self._client().create(_parameters(config), timeout=config.create_seconds)
         self._handles[handle.id] = handle
         return str(handle.id)
@@ -91,7 +92,7 @@ class DaytonaBackend(RemoteBackend):
 
         daytona = _sdk()
         session = f"px-{uuid.uuid4().hex}"
-        with _translated("run a command", sandbox_id):
+        with self.asking("run a command", sandbox_id):
             process = self._handle(sandbox_id).process
             process.create_session(session)
             request = daytona.SessionExecuteRequest(command=f"bash -c {shlex.quote(script)}", run_async=True)
@@ -104,38 +105,48 @@ class DaytonaBackend(RemoteBackend):
         return ExecResult(int(code))
 
     def upload(self, sandbox_id: str, content: bytes, remote_path: str) -> None:
-        with _translated("upload a file", sandbox_id):
+        with self.asking("upload a file", sandbox_id):
             self._handle(sandbox_id).fs.upload_file(content, remote_path)
 
     def download(self, sandbox_id: str, remote_path: str) -> bytes:
-        with _translated("download a file", sandbox_id):
+        with self.asking("download a file", sandbox_id):
             return bytes(self._handle(sandbox_id).fs.download_file(remote_path))
 
     def is_alive(self, sandbox_id: str) -> bool:
         try:
-            with _translated("ask for a sandbox", sandbox_id):
+            with self.asking("ask for a sandbox", sandbox_id):
                 state = self._client().get(sandbox_id).state
         except SandboxGone:
             return False
         return str(getattr(state, "value", state)) not in _GONE_STATES
 
     def renew(self, sandbox_id: str, lease_seconds: int) -> None:
-        with _translated("renew the lease", sandbox_id):
+        with self.asking("renew the lease", sandbox_id):
             self._handle(sandbox_id).set_ttl(_minutes(lease_seconds))
 
     def sandboxes(self, labels: Mapping[str, str]) -> list[SandboxInfo]:
         daytona = _sdk()
-        with _translated("list the sandboxes"):
+        with self.asking("list the sandboxes"):
             found = [_info(item) for item in self._client().list(daytona.ListSandboxesQuery(labels=dict(labels)))]
         return [item for item in found if item.state not in ("destroyed", "destroying")]
 
     def destroy(self, sandbox_id: str) -> None:
         try:
-            with _translated("destroy the sandbox", sandbox_id):
+            with self.asking("destroy the sandbox", sandbox_id):
                 handle = self._handles.pop(sandbox_id, None) or self._client().get(sandbox_id)
                 self._client().delete(handle)
         except SandboxGone:
             return
+
+    def failure(self, error: Exception, action: str, sandbox_id: str | None) -> BackendError | None:
+        daytona = _sdk()
+        if isinstance(error, (daytona.DaytonaAuthenticationError, daytona.DaytonaForbiddenError)):
+            return Refused(f"Daytona refused to {action}: {error}", fix=[_KEY_FIX])
+        if isinstance(error, TimeoutError):
+            return Unavailable(f"Daytona did not {action} in time.")
+        if isinstance(error, daytona.DaytonaError):
+            return _by_status(action, sandbox_id, error)
+        return None
 
     def _client(self) -> Any:
         if self._client_ is None:
@@ -208,33 +219,6 @@ def _is_cidr(address: str) -> bool:
 def _info(item: Any) -> SandboxInfo:
     state = str(getattr(item.state, "value", item.state))
     return SandboxInfo("daytona", item.id, state, dict(item.labels or {}), str(item.created_at or ""))
-
-
-@contextmanager
-def _translated(action: str, sandbox_id: str | None = None) -> Iterator[None]:
-    """Turn what the SDK raises into the failures that the executor tells apart."""
-    daytona = _sdk()
-    try:
-        yield
-    except (daytona.DaytonaAuthenticationError, daytona.DaytonaForbiddenError) as e:
-        raise Refused(f"Daytona refused to {action}: {e}", fix=[_KEY_FIX]) from None
-    except TimeoutError:
-        raise Unavailable(f"Daytona did not {action} in time.") from None
-    except daytona.DaytonaError as e:
-        raise _by_status(action, sandbox_id, e) from None
-    except OSError as e:
-        raise Unavailable(f"Daytona could not be reached to {action}: {type(e).__name__}: {e}") from None
-    except Exception as e:
-        if type(e).__module__.partition(".")[0] in (
-            "httpx",
-            "httpx_ws",
-            "wsproto",
-            "urllib3",
-            "httpcore",
-            "exceptiongroup",
-        ):
-            raise Unavailable(f"The connection to Daytona broke while px tried to {action}: {e}") from None
-        raise
 
 
 def _by_status(action: str, sandbox_id: str | None, error: Any) -> Unavailable | Refused:

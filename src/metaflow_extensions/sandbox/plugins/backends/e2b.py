@@ -9,12 +9,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-from contextlib import contextmanager
 from hashlib import sha256
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from metaflow_extensions.sandbox.plugins.backend import (
+    BackendError,
     ExecResult,
     Refused,
     RemoteBackend,
@@ -26,7 +26,7 @@ from metaflow_extensions.sandbox.plugins.backend import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
 ALL_TRAFFIC = "0.0.0.0/0"
 _KEY_FIX = "Set the key of your account: export E2B_API_KEY=…"
@@ -36,6 +36,7 @@ class E2BBackend(RemoteBackend):
     """Steps in E2B's microVMs."""
 
     name = "e2b"
+    provider = "E2B"
 
     def __init__(self) -> None:
         self._handles: dict[str, Any] = {}
@@ -62,7 +63,7 @@ class E2BBackend(RemoteBackend):
 
     def create(self, config: SandboxConfig) -> str:
         e2b = _sdk()
-        with _translated("make a sandbox"):
+        with self.asking("make a sandbox"):
             handle = e2b.Sandbox.create(
                 self._template(config),
                 timeout=config.lease_seconds,
@@ -101,7 +102,7 @@ class E2BBackend(RemoteBackend):
         timeout: float | None = None,
     ) -> ExecResult:
         e2b = _sdk()
-        with _translated("run a command", sandbox_id):
+        with self.asking("run a command", sandbox_id):
             # Timeout 0: the SDK would otherwise kill the command after a minute.
             running = self._handle(sandbox_id).commands.run(
                 script, background=True, timeout=timeout or 0, retain_output=False
@@ -113,29 +114,29 @@ class E2BBackend(RemoteBackend):
             return ExecResult(0)
 
     def upload(self, sandbox_id: str, content: bytes, remote_path: str) -> None:
-        with _translated("upload a file", sandbox_id):
+        with self.asking("upload a file", sandbox_id):
             self._handle(sandbox_id).files.write(remote_path, content)
 
     def download(self, sandbox_id: str, remote_path: str) -> bytes:
-        with _translated("download a file", sandbox_id):
+        with self.asking("download a file", sandbox_id):
             return bytes(self._handle(sandbox_id).files.read(remote_path, format="bytes"))
 
     def is_alive(self, sandbox_id: str) -> bool:
         try:
-            with _translated("ask for a sandbox", sandbox_id):
+            with self.asking("ask for a sandbox", sandbox_id):
                 state = _sdk().Sandbox.get_info(sandbox_id).state
         except SandboxGone:
             return False
         return str(getattr(state, "value", state)) == "running"
 
     def renew(self, sandbox_id: str, lease_seconds: int) -> None:
-        with _translated("renew the lease", sandbox_id):
+        with self.asking("renew the lease", sandbox_id):
             _sdk().Sandbox.set_timeout(sandbox_id, lease_seconds)
 
     def sandboxes(self, labels: Mapping[str, str]) -> list[SandboxInfo]:
         e2b = _sdk()
         found: list[SandboxInfo] = []
-        with _translated("list the sandboxes"):
+        with self.asking("list the sandboxes"):
             pages = e2b.Sandbox.list(query=e2b.SandboxQuery(metadata=dict(labels)))
             while pages.has_next:
                 found += [_info(item) for item in pages.next_items()]
@@ -144,10 +145,25 @@ class E2BBackend(RemoteBackend):
     def destroy(self, sandbox_id: str) -> None:
         self._handles.pop(sandbox_id, None)
         try:
-            with _translated("destroy the sandbox", sandbox_id):
+            with self.asking("destroy the sandbox", sandbox_id):
                 _sdk().Sandbox.kill(sandbox_id)
         except SandboxGone:
             return
+
+    def failure(self, error: Exception, action: str, sandbox_id: str | None) -> BackendError | None:
+        e2b = _sdk()
+        if isinstance(error, e2b.AuthenticationException):
+            return Refused(f"E2B refused to {action}: {error}", fix=[_KEY_FIX])
+        if isinstance(error, (e2b.SandboxNotFoundException, e2b.SandboxNotRunningException)):
+            return SandboxGone(f"The E2B sandbox {sandbox_id} is gone: {error}")
+        if isinstance(error, (e2b.TimeoutException, e2b.RateLimitException, e2b.ServiceBusyException)):
+            return Unavailable(f"E2B could not {action} now: {error}")
+        if isinstance(error, (e2b.SandboxException, e2b.BuildException)):
+            return _by_status(action, error)
+        # A stream that breaks in the middle, and an answer that is not E2B's, but of something before it.
+        if "end event" in str(error) or isinstance(error, json.JSONDecodeError):
+            return Unavailable(f"E2B gave no whole answer to the request to {action}: {error}")
+        return None
 
     def _handle(self, sandbox_id: str) -> Any:
         if sandbox_id not in self._handles:
@@ -189,35 +205,6 @@ def _network(config: SandboxConfig) -> dict[str, list[str]] | None:
 def _info(item: Any) -> SandboxInfo:
     state = str(getattr(item.state, "value", item.state))
     return SandboxInfo("e2b", item.sandbox_id, state, dict(item.metadata or {}), item.started_at.isoformat())
-
-
-@contextmanager
-def _translated(action: str, sandbox_id: str | None = None) -> Iterator[None]:
-    """Turn what the SDK raises into the failures that the executor tells apart."""
-    e2b = _sdk()
-    import httpx
-
-    try:
-        yield
-    except e2b.AuthenticationException as e:
-        raise Refused(f"E2B refused to {action}: {e}", fix=[_KEY_FIX]) from None
-    except (e2b.SandboxNotFoundException, e2b.SandboxNotRunningException) as e:
-        raise SandboxGone(f"The E2B sandbox {sandbox_id} is gone: {e}") from None
-    except (e2b.TimeoutException, e2b.RateLimitException, e2b.ServiceBusyException) as e:
-        raise Unavailable(f"E2B could not {action} now: {e}") from None
-    except (e2b.SandboxException, e2b.BuildException) as e:
-        raise _by_status(action, e) from None
-    except json.JSONDecodeError as e:
-        raise Unavailable(
-            f"E2B, or something before it, gave no sensible answer to the request to {action}: {e}"
-        ) from None
-    except (httpx.HTTPError, OSError) as e:
-        raise Unavailable(f"E2B could not be reached to {action}: {type(e).__name__}: {e}") from None
-    except Exception as e:
-        # The RPC layer has errors of its own that the SDK passes on when a stream breaks in the middle.
-        if type(e).__module__.partition(".")[0] in ("connectrpc", "pyqwest", "httpcore") or "end event" in str(e):
-            raise Unavailable(f"The connection to E2B broke while px tried to {action}: {e}") from None
-        raise
 
 
 def _by_status(action: str, error: Any) -> Unavailable | Refused:
