@@ -154,6 +154,8 @@ def test_every_backend_implements_the_interface() -> None:
 
 
 def test_remote_backends_refuse_a_local_datastore() -> None:
+    import metaflow  # noqa: F401 - Metaflow loads its extensions itself, and must be first
+
     from metaflow_extensions.sandbox.plugins.sandbox_decorator import _require_remote_datastore
 
     with pytest.raises(backend.Unusable, match="--datastore=s3"):
