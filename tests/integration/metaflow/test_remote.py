@@ -60,6 +60,10 @@ def px(workspace: Workspace, server: Server, command: str) -> str:
     return done.stdout
 
 
+def launch_clients(lines: CommandLines, run: str) -> list[bytes]:
+    return [line for line in lines.seen if b"launch_client.py" in line and run.encode() in line]
+
+
 def bucket_contents(s3: dict[str, str]) -> dict[str, bytes]:
     import boto3
 
@@ -91,11 +95,11 @@ def test_a_flow_at_a_provider(workspace: Workspace, fresh: Server, s3: dict[str,
         done = workspace.run("small.py", "run", "--with", fresh.kind, "--tag", "mine", **env)
     after = fresh.stats()
     assert after["created"] - before["created"] == after["destroyed"] - before["destroyed"] == 2
-
     found = artifacts(workspace, "SmallFlow", "start", ["depth", "mine", "keys", "tags", "me"], **s3)
     run = workspace.ask("Flow('SmallFlow').latest_run.id", **s3)
     task = workspace.ask("Flow('SmallFlow').latest_run['start'].task.pathspec", **s3)
     assert found["depth"] == 4
+    assert launch_clients(lines, run), "launchers are forked ready"
     assert found["mine"] == FORWARDED, "a variable that was named crosses"
     assert found["keys"] == [], "the provider's own key does not"
     assert "mine" in found["tags"]
@@ -120,6 +124,16 @@ def test_a_flow_at_a_provider(workspace: Workspace, fresh: Server, s3: dict[str,
     assert not [p for v in planted for p in workspace.root.rglob("*") if p.is_file() and v in p.read_bytes()]
     assert not any(value.decode() in text for value in planted for text in (done.output, str(after)))
     assert not any(FORWARDED.encode() in line for line in lines.seen)
+
+
+def test_a_run_with_threads_forks_no_launchers(workspace: Workspace, fresh: Server, s3: dict[str, str]) -> None:
+    """A fork would have the locks that the threads hold; so each launcher starts by itself."""
+    env = {**s3, **fresh.env, "METAFLOW_SANDBOX_LEASE_SECONDS": "1800"}
+    with CommandLines() as lines:
+        workspace.run("ends.py", "run", "--with", fresh.kind, WITH_A_THREAD="1", **env)
+    assert not launch_clients(lines, workspace.ask("Flow('EndsFlow').latest_run.id", **s3))
+    assert artifacts(workspace, "EndsFlow", "start", ["where"], **s3) == {"where": fresh.kind}
+    assert fresh.stats()["alive"] == []
 
 
 def test_live_lines_and_an_interrupt(workspace: Workspace, fresh: Server, s3: dict[str, str]) -> None:

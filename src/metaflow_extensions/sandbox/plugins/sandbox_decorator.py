@@ -12,7 +12,7 @@ import gc
 import os
 import platform
 import sys
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from metaflow.decorators import StepDecorator
 from metaflow.exception import MetaflowException
@@ -102,7 +102,7 @@ class SandboxDecorator(StepDecorator):
     package_url: ClassVar[str | None] = None
 
     # Of this run; False where none could be started.
-    launch_server: ClassVar[LaunchServer | bool | None] = None
+    launch_server: ClassVar[LaunchServer | Literal[False] | None] = None
 
     def step_init(
         self,
@@ -252,14 +252,14 @@ class SandboxDecorator(StepDecorator):
         if base.launch_server is None:
             launcher = StepLauncher(str(self.attributes["backend"]), script)
             base.launch_server = launch_server.start(launcher.prepare, launcher.launch) or False
-        return base.launch_server or None  # type: ignore[return-value]
+        return base.launch_server or None
 
     def runtime_finished(self, exception: Any) -> None:
         """Sweep up what killed tasks could not: runs after the last worker is gone."""
         base = SandboxDecorator
         if base.launch_server:
-            base.launch_server.stop(wait=bool(exception or self._retried))  # type: ignore[union-attr]
-            base.launch_server = False
+            base.launch_server.stop(wait=bool(exception or self._retried))
+            base.launch_server = None
         if self.is_local or not (exception or self._retried) or not hasattr(self, "_run_id"):
             return
         from metaflow_extensions.sandbox.plugins.sandbox_reaper import reap
