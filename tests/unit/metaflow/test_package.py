@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import io
 import subprocess
 import sys
+import tarfile
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -14,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from metaflow_extensions.sandbox.plugins import package_bytecode, task_runner
+from metaflow_extensions.sandbox.plugins import local_metadata, package_bytecode, task_runner
 from metaflow_extensions.sandbox.plugins.launch_step import command_index
 from metaflow_extensions.sandbox.plugins.sandbox_executor import task_script
 
@@ -94,3 +96,11 @@ def test_metaflows_own_download_is_for_where_the_package_is_not_there(tmp_path: 
 def test_where_metaflows_own_options_end() -> None:
     argv = ["flow.py", "--with", "sandbox", "--quiet", "sandbox", "step", "start", "--run-id", "1"]
     assert command_index(argv) == 4
+
+
+def test_a_record_that_vanishes_is_not_missed(tmp_path: Path) -> None:
+    """Other tasks of the run rename theirs while this one's are collected."""
+    (tmp_path / "here").write_text("{}")
+    packed = local_metadata._tar({"here": tmp_path / "here", "gone": tmp_path / "gone"})
+    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+        assert tar.getnames() == ["here"]

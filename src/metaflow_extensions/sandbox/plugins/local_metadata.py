@@ -72,9 +72,12 @@ def _tar(files: dict[str, Path]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(mode="w:gz", fileobj=buffer, compresslevel=1) as tar:
         for name, path in files.items():
-            content = path.read_bytes()
+            try:
+                content, state = path.read_bytes(), path.stat()
+            except FileNotFoundError:
+                continue  # Metaflow writes records under other names first, and other tasks write theirs now
             member = tarfile.TarInfo(name)
             # The launcher takes a record over only when it is newer than its own: times must survive.
-            member.size, member.mtime = len(content), os.stat(path).st_mtime
+            member.size, member.mtime = len(content), state.st_mtime
             tar.addfile(member, io.BytesIO(content))
     return buffer.getvalue()
