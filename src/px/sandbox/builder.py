@@ -45,6 +45,7 @@ RECIPE = 3
 # -g0 because debug information, which Debian's python asks for, is ten times the size of the code.
 _FLAGS = "-O2 -DNDEBUG -fwrapv -fstack-protector-strong -g0"
 _COMPILER = re.compile(r":\d+: (fatal )?error: |\berror(\[\w+\])?: |undefined reference|cannot find -l")
+_NEWEST_GLIBC = 40  # 2.40, of those that uv knows as platforms; wheels for an older one work with a newer
 _COPIED_NOT = (".git", ".hg", ".px", ".venv", "__pycache__", "node_modules", "*.egg-info", ".tox", ".nox")
 
 
@@ -239,9 +240,12 @@ class _Work:
         if not requirements:
             return
         runtime = self.builder.python.runtime
-        glibc = runtime.libc.partition("-")[2].replace(".", "_")
+        name, _, version = runtime.libc.partition("-")
+        libc = "unknown-linux-musl"
+        if name == "glibc":
+            libc = f"manylinux_2_{min(int(version.rpartition('.')[2]), _NEWEST_GLIBC)}"
         flags = ["--only-binary", ":all:", "--target", str(self.directory / "requires")]
-        flags += ["--python-version", runtime.version, "--python-platform", f"{runtime.machine}-manylinux_{glibc}"]
+        flags += ["--python-version", runtime.version, "--python-platform", f"{runtime.machine}-{libc}"]
         as_of = self.builder._as_of(self.artifact)
         flags += ["--exclude-newer", as_of] if as_of else []
         done = uv.uv(

@@ -55,6 +55,14 @@ def test_code_is_optimised(native: Path, alone: Home) -> None:
     assert run_px("run", "--sandbox", "python", "-c", code, cwd=native).stdout == "42 1\n"
 
 
+def test_debian_13_builds_too(native: Path, warm: Home) -> None:
+    manifest = native / "pyproject.toml"
+    manifest.write_text(manifest.read_text() + '\n[tool.px.sandbox]\nbase = "debian-13"\n')
+    lock(native)
+    code = "import sys, answer42; print(sys.version_info[1], answer42.answer)"
+    assert run_px("run", "--sandbox", "python", "-c", code, cwd=native).stdout == "13 42\n"
+
+
 def test_an_sdist_that_looks_around_sees_only_the_sandbox(tmp_path: Path, warm: Home) -> None:
     """A build is the least trusted code of all: no host files, no network, no way to reach either."""
     sdist = tmp_path / "nosy"
