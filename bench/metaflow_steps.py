@@ -76,7 +76,8 @@ def main() -> None:
     from tests.integration.metaflow.conftest import _clean, s3_server, serving
 
     with tempfile.TemporaryDirectory(prefix="px-bench-") as name, ExitStack() as stack:
-        work = Path(name)
+        work = Path(name) / "flows"  # with nothing else in it: Metaflow packs what lies beside a flow
+        work.mkdir()
         (work / "flow.py").write_text(FLOW)
         (work / "wide.py").write_text(WIDE)
         home = Home(Path(os.environ.get("PX_TEST_HOME", REPO / ".make" / "px-home")))
@@ -84,7 +85,7 @@ def main() -> None:
         remote = {**env, **stack.enter_context(s3_server()), "METAFLOW_SANDBOX_STAGE_MICROMAMBA": "0"}
         for kind in ("e2b", "daytona"):
             remote.update(stack.enter_context(serving(kind, home)).env)
-        peer = _peer(work)
+        peer = _peer(Path(name))
         _steps(work, env, remote, peer)
         width = int(os.environ.get("PX_BENCH_WIDTH", "50"))
         if width:
