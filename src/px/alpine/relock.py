@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,10 @@ from px.alpine.apk import read_apk, streams
 from px.alpine.index import Index, Package, parse_index, solve
 from px.alpine.signature import verify
 from px.debian.archive import BadArchiveError
-from px.debian.lock import BaseLock, Closure, PinnedPackage
+from px.debian.lock import PinnedPackage
 from px.debian.mirror import Mirror
 from px.debian.release import UntrustedError
-from px.debian.solver import UnsolvableError
+from px.debian.relock import choose
 from px.errors import PxError
 from px.http import FetchError
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from px.debian.lock import BaseLock, Closure
     from px.debian.relock import Seeds
     from px.http import Http
 
@@ -75,21 +77,9 @@ def relock(
         for p in _index(http, f"{source.main}/{seeds.codename}/{r}/{machine}", r, keys, seeds.name)
     ]
     index = Index(found)
-    base, compiler, closures = _choose(index, seeds, capabilities)
-    chosen = base | compiler | {n: index.newest[n] for c in closures.values() for n in (*c.runtime, *c.build)}
-    pins = {n: _pin(http, source, seeds, machine, p, architecture) for n, p in sorted(chosen.items())}
-    return BaseLock(
-        seeds.name,
-        architecture,
-        seeds.variant,
-        seeds.px_base_version,
-        seeds.codename,
-        f"{now:%Y%m%dT%H%M%SZ}",
-        pins,
-        tuple(base),
-        tuple(compiler),
-        closures,
-    )
+    chosen = choose(partial(solve, index), seeds, capabilities)
+    pins = {n: _pin(http, source, seeds, machine, p, architecture) for n, p in sorted(chosen.packages.items())}
+    return chosen.lock(seeds, architecture, f"{now:%Y%m%dT%H%M%SZ}", pins)
 
 
 def _index(http: Http, url: str, repository: str, keys: Path, base: str) -> list[Package]:
@@ -109,30 +99,6 @@ def _signed_index(content: bytes, keys: Path) -> str:
         raise UntrustedError("it is not signed")
     verify(parts[0], parts[1], keys)
     return parts[1].files()["APKINDEX"].decode("utf-8")
-
-
-def _choose(
-    index: Index, seeds: Seeds, capabilities: Mapping[str, Closure]
-) -> tuple[dict[str, Package], dict[str, Package], dict[str, Closure]]:
-    try:
-        base = solve(index, seeds.base, drop=seeds.drop)
-        compiler = solve(index, seeds.compiler, drop=seeds.drop, installed=base)
-    except UnsolvableError as e:
-        raise PxError("PX900", base=seeds.name, problem=_said(e)) from e
-    closures = {}
-    for name, wanted in capabilities.items():
-        try:
-            runtime = solve(index, wanted.runtime, drop=seeds.drop, installed=base)
-            build = solve(index, wanted.build, drop=seeds.drop, installed={**base, **runtime, **compiler})
-        except UnsolvableError as e:
-            raise PxError("PX901", capability=name, base=seeds.name, problem=_said(e)) from e
-        closures[name] = Closure(tuple(runtime), tuple(build))
-    return base, compiler, closures
-
-
-def _said(error: UnsolvableError) -> str:
-    asked = f" (needed by {' ← '.join(error.chain)})" if len(error.chain) > 1 else ""
-    return error.problem + asked
 
 
 def _pin(http: Http, source: Mirror, seeds: Seeds, machine: str, package: Package, architecture: str) -> PinnedPackage:

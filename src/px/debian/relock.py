@@ -6,8 +6,9 @@ import lzma
 import tomllib
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from px import console
 from px.debian import release as releases
@@ -19,7 +20,7 @@ from px.errors import PxError
 from px.http import FetchError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from px.debian.mirror import Mirror
     from px.http import Http
@@ -29,6 +30,7 @@ SEEDS = DATA / "base-packages.toml"
 ALPINE_SEEDS = DATA / "alpine-packages.toml"
 CAPABILITIES = DATA / "capabilities.toml"
 KEYRING = DATA / "bases" / "debian-archive-keyring.gpg"
+P = TypeVar("P")
 POCKETS = ("", "-updates", "-security")
 
 
@@ -127,33 +129,54 @@ def _suite(
 def _pin_all(
     index: Index, seeds: Seeds, architecture: str, capabilities: Mapping[str, Closure], date: datetime
 ) -> BaseLock:
+    chosen = choose(partial(solve, index), seeds, capabilities)
+    pins = {name: _pin(candidate) for name, candidate in sorted(chosen.packages.items())}
+    return chosen.lock(seeds, architecture, snapshot_date(date), pins)
+
+
+@dataclass(frozen=True)
+class Chosen(Generic[P]):
+    """What a base, its compiler set and its capabilities consist of."""
+
+    base: Mapping[str, P]
+    compiler: Mapping[str, P]
+    closures: Mapping[str, Closure]
+    packages: Mapping[str, P]
+    """All of them."""
+
+    def lock(self, seeds: Seeds, architecture: str, date: str, pins: dict[str, PinnedPackage]) -> BaseLock:
+        return BaseLock(
+            seeds.name,
+            architecture,
+            seeds.variant,
+            seeds.px_base_version,
+            seeds.codename,
+            date,
+            pins,
+            tuple(self.base),
+            tuple(self.compiler),
+            dict(self.closures),
+        )
+
+
+def choose(solve: Callable[..., dict[str, P]], seeds: Seeds, capabilities: Mapping[str, Closure]) -> Chosen[P]:
+    """Choose from an archive's index, by its solver; what cannot be met is PX900 or PX901."""
     try:
-        base = solve(index, seeds.base, drop=seeds.drop)
-        compiler = solve(index, seeds.compiler, drop=seeds.drop, installed=base)
+        base = solve(seeds.base, drop=seeds.drop)
+        compiler = solve(seeds.compiler, drop=seeds.drop, installed=base)
     except UnsolvableError as e:
         raise PxError("PX900", base=seeds.name, problem=_said(e)) from e
     closures: dict[str, Closure] = {}
-    chosen = {**base, **compiler}
+    packages = {**base, **compiler}
     for name, wanted in capabilities.items():
         try:
-            runtime = solve(index, wanted.runtime, drop=seeds.drop, installed=base)
-            build = solve(index, wanted.build, drop=seeds.drop, installed={**base, **runtime, **compiler})
+            runtime = solve(wanted.runtime, drop=seeds.drop, installed=base)
+            build = solve(wanted.build, drop=seeds.drop, installed={**base, **runtime, **compiler})
         except UnsolvableError as e:
             raise PxError("PX901", capability=name, base=seeds.name, problem=_said(e)) from e
         closures[name] = Closure(tuple(runtime), tuple(build))
-        chosen |= runtime | build
-    return BaseLock(
-        seeds.name,
-        architecture,
-        seeds.variant,
-        seeds.px_base_version,
-        seeds.codename,
-        snapshot_date(date),
-        {name: _pin(candidate) for name, candidate in sorted(chosen.items())},
-        tuple(base),
-        tuple(compiler),
-        closures,
-    )
+        packages |= runtime | build
+    return Chosen(base, compiler, closures, packages)
 
 
 def _said(error: UnsolvableError) -> str:
