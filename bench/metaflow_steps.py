@@ -141,8 +141,12 @@ def _overheads(results: list[Measured], tasks: int) -> None:
     for name, seconds in added.items():
         print(f"  {name:<44}{seconds * 1000:>8.0f} ms")
     for backend in ("e2b", "daytona"):
-        ratio = added[f"metaflow-sandbox --with {backend}"] / added[f"--with {backend}"]
-        print(f"  the peer adds {ratio:.1f} times as much on {backend}")
+        ours, theirs = f"--with {backend}", f"metaflow-sandbox --with {backend}"
+        whole = f"its run takes {found[theirs] / found[ours]:.1f} times as long"
+        if added[ours] <= 0:
+            print(f"  {backend} adds nothing to a plain run here; the peer does, and {whole}")
+        else:
+            print(f"  the peer adds {added[theirs] / added[ours]:.1f} times as much on {backend}, and {whole}")
 
 
 def _wide(work: Path, env: Mapping[str, str], remote: Mapping[str, str], peer: Path, width: int) -> None:
