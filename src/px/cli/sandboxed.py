@@ -6,6 +6,7 @@ import os
 
 from px.cli.host import here
 from px.cli.target import is_python
+from px.record import Record
 
 TYPE_CHECKING = False  # typing's own would import it, and a warm run pays for every import
 if TYPE_CHECKING:
@@ -24,30 +25,27 @@ _PASSED = ("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
 _KEPT_OF_STDERR = 64 * 1024
 
 
-class Options:
+class Options(Record):
     """What the flags of the command ask for; without flags, the defaults."""
 
     engine: str | None = None
     volumes: tuple[Mount, ...] = ()
     env: Mapping[str, str] = {}
-    network = True
-    read_only = False
+    network: bool = True
+    read_only: bool = False
     memory: str | None = None
     cpus: str | None = None
     pids: str | None = None
 
 
-class Sandbox:
+class Sandbox(Record):
     """A built sandbox of a project, from its record."""
 
-    def __init__(
-        self, root: str, layers: tuple[str, ...], variables: dict[str, str], image: str, details: dict[str, str]
-    ):
-        self.root = root
-        self.layers = layers
-        self.variables = variables
-        self.image = image
-        self.details = details
+    root: str
+    layers: tuple[str, ...]
+    variables: dict[str, str]
+    image: str
+    details: dict[str, str]
 
     @classmethod
     def from_record(cls, root: str, raw: dict[str, Any]) -> Sandbox:
@@ -81,14 +79,16 @@ def options_from(args: argparse.Namespace) -> Options:
 
     from px.engines.options import parse_env, parse_volume
 
-    options = Options()
-    options.engine = args.engine
-    options.volumes = tuple(parse_volume(text, Path.cwd()) for text in args.volume)
-    options.env = parse_env(args.env, os.environ)
-    options.network = not args.no_network
-    options.read_only = args.read_only
-    options.memory, options.cpus, options.pids = args.memory, args.cpus, args.pids
-    return options
+    return Options(
+        engine=args.engine,
+        volumes=tuple(parse_volume(text, Path.cwd()) for text in args.volume),
+        env=parse_env(args.env, os.environ),
+        network=not args.no_network,
+        read_only=args.read_only,
+        memory=args.memory,
+        cpus=args.cpus,
+        pids=args.pids,
+    )
 
 
 def check_flags(args: argparse.Namespace, command: str) -> None:

@@ -64,7 +64,6 @@ class SandboxBuilder:
     """Whether there is a compiler; a project that only computes its version needs none."""
     prepared: bool = False
     """Whether a source directory was made for the build: then it is taken as it is, repository and all."""
-    log: list[str] = field(default_factory=list)
     _made: dict[tuple[str, ...], tuple[Path, ...]] = field(default_factory=dict)
     _making: Lock = field(default_factory=Lock)
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from px.oci.applayer import AppTree
+    from px.oci.worktree import Commit
     from px.project.manifest import Manifest
     from px.sandbox.builder import SandboxBuilder
     from px.store.canonical import Value
@@ -71,16 +72,16 @@ def has_compiled_parts(manifest: Manifest) -> bool:
     )
 
 
-def build_project(builder: SandboxBuilder, manifest: Manifest, name: str, sources: tuple[str, ...]) -> BuiltProject:
+def build_project(
+    builder: SandboxBuilder, root: Path, name: str, sources: tuple[str, ...], *, compiled: bool
+) -> BuiltProject:
     """The project's wheel, built if its inputs changed; ``sources`` are the directories of its modules."""
-    root = manifest.path.parent.resolve()
-    compiled = has_compiled_parts(manifest)
     if compiled and builder.base.architecture != host_architecture():
         problem = f"{name} has compiled parts, and px cannot build for {builder.base.architecture} on this machine"
         raise PxError("PX903", problem=problem, fix=[f"Pack on a {builder.base.architecture} machine."])
     source = _Source.of(root)
-    wanted = {"git"} & set(builder.base.lock.capabilities) if source.repository else set()
-    builder = replace(builder, capabilities=builder.capabilities | wanted, compiler=compiled, prepared=True)
+    wanted = builder.capabilities | ({"git"} if source.commit else set())
+    builder = replace(builder, capabilities=wanted, compiler=compiled, prepared=True)
     artifact = Artifact(name, "", "directory", ".", subdirectory=source.subdirectory, uploaded=source.time(builder))
     files = scan(root)
     key = oid_of("project-build", [*source.identity(files, sources, builder), *builder.identity(artifact)])
@@ -125,13 +126,13 @@ class _Source:
 
     root: Path
     top: Path
-    repository: bool
+    commit: Commit | None
 
     @classmethod
     def of(cls, root: Path) -> _Source:
         top = governing_repository(root)
-        known = top is not None and commit_of(top) is not None
-        return cls(root, top if known and top is not None else root, known)
+        commit = commit_of(top) if top is not None else None
+        return cls(root, top if top is not None and commit is not None else root, commit)
 
     @property
     def subdirectory(self) -> str:
@@ -140,9 +141,8 @@ class _Source:
 
     def time(self, builder: SandboxBuilder) -> str:
         """The commit's, which is what a build may call the time; without one, the base's."""
-        commit = commit_of(self.top) if self.repository else None
         pinned = datetime.strptime(builder.base.lock.date, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
-        return (datetime.fromtimestamp(commit.time, UTC) if commit else pinned).isoformat()
+        return (datetime.fromtimestamp(self.commit.time, UTC) if self.commit else pinned).isoformat()
 
     def identity(self, files: AppTree, sources: tuple[str, ...], builder: SandboxBuilder) -> list[Value]:
         """What the wheel depends on.  Modules are not taken from it, so that editing one builds nothing."""
@@ -151,18 +151,17 @@ class _Source:
             list(entry) for entry in files.entries
             if entry[0] != "d" and (builder.compiler or "/" not in str(entry[1])) and not _is_live(str(entry[1]), live)
         ]  # fmt: skip
-        return [self.subdirectory, kept, *(self._history() if self.repository else [])]
+        return [self.subdirectory, kept, *(self._history(self.commit) if self.commit else [])]
 
-    def _history(self) -> list[Value]:
+    def _history(self, commit: Commit) -> list[Value]:
         """The commit, the versions that it may be described by, and whether it is what is here."""
         tags = git(self.top, "for-each-ref", "refs/tags", "--merged", "HEAD", "--format=%(refname) %(objectname)")
-        commit = commit_of(self.top)
         changed = bool(git(self.top, "status", "--porcelain", "--untracked-files=no").strip())
-        return [commit.revision if commit else "", tags, changed]
+        return [commit.revision, tags, changed]
 
     def copy(self, into: Path) -> None:
         """The commit with its history, and over it the files as they are now."""
-        if self.repository:
+        if self.commit:
             git(self.top, "clone", "--quiet", "--no-hardlinks", os.fspath(self.top), os.fspath(into))
         for kind, name, what, *_ in scan(self.top).entries:
             path = into / str(name)
@@ -174,7 +173,7 @@ class _Source:
             elif kind == "f":
                 shutil.copyfile(self.top / str(name), path)
                 path.chmod(int(what))
-        for name in git(self.top, "ls-files", "--deleted", "-z").split("\0")[:-1] if self.repository else ():
+        for name in git(self.top, "ls-files", "--deleted", "-z").split("\0")[:-1] if self.commit else ():
             (into / name).unlink(missing_ok=True)
 
 

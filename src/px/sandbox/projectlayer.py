@@ -135,9 +135,10 @@ def _installed(project: Project, editable: Editable, builder: SandboxBuilder) ->
     inside = APP if editable.path == "." else f"{APP}/{editable.path}"
     sources = source_directories(manifest)
     directories = tuple(inside if d == "." else f"{inside}/{d}" for d in sources)
-    version = None if has_compiled_parts(manifest) else written_version(manifest)
+    compiled = has_compiled_parts(manifest)
+    version = None if compiled else written_version(manifest)
     if version is None:
-        built = _build(builder, manifest, editable.name, sources)
+        built = _build(builder, manifest, editable.name, sources, compiled=compiled)
         if built is not None:
             scripts = tuple(read_entry_points(built.entry_points))
             return Installed(
@@ -155,12 +156,14 @@ def _installed(project: Project, editable: Editable, builder: SandboxBuilder) ->
     )
 
 
-def _build(builder: SandboxBuilder, manifest: Manifest, name: str, sources: tuple[str, ...]) -> BuiltProject | None:
+def _build(
+    builder: SandboxBuilder, manifest: Manifest, name: str, sources: tuple[str, ...], *, compiled: bool
+) -> BuiltProject | None:
     """The project as its backend builds it; None where only its version could not be found out."""
     try:
-        return build_project(builder, manifest, name, sources)
+        return build_project(builder, manifest.path.parent.resolve(), name, sources, compiled=compiled)
     except PxError as e:
-        if has_compiled_parts(manifest):
+        if compiled:
             raise
         # Most projects never ask; refusing to run those that compute it from git would be worse than saying so.
         why = e.why[0].splitlines()[-1].strip() if e.why else e.what

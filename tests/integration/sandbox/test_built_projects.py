@@ -52,12 +52,6 @@ write_to = "src/versioned/_version.py"
 SHOW = "import importlib.metadata as m, versioned._version as v; print(m.version('versioned'), v.version)"
 
 
-@pytest.fixture
-def home(warm_home: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
-    monkeypatch.setenv("PX_HOME", str(warm_home.root))
-    return warm_home
-
-
 def write(root: Path, files: dict[str, str]) -> None:
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +63,7 @@ def git(root: Path, *args: str) -> None:
     subprocess.run(["git", *identity, *args], cwd=root, check=True, capture_output=True)
 
 
-def test_a_project_with_an_extension_of_its_own(tmp_path: Path, home: Home) -> None:
+def test_a_project_with_an_extension_of_its_own(tmp_path: Path, warm: Home) -> None:
     write(
         tmp_path,
         {
@@ -94,7 +88,7 @@ def test_a_project_with_an_extension_of_its_own(tmp_path: Path, home: Home) -> N
     assert "px sandbox add postgres" in failed.stderr
 
 
-def test_a_version_that_comes_from_git(tmp_path: Path, home: Home) -> None:
+def test_a_version_that_comes_from_git(tmp_path: Path, warm: Home) -> None:
     write(
         tmp_path,
         {"pyproject.toml": COMPUTED, "src/versioned/__init__.py": "", ".gitignore": "_version.py\n*.egg-info\n.px/\n"},
@@ -114,7 +108,7 @@ def test_a_version_that_comes_from_git(tmp_path: Path, home: Home) -> None:
 
 
 @pytest.mark.slow
-def test_two_clones_of_a_built_project_pack_to_one_image(tmp_path: Path, home: Home) -> None:
+def test_two_clones_of_a_built_project_pack_to_one_image(tmp_path: Path, warm: Home) -> None:
     first, second = tmp_path / "first", tmp_path / "a second place"
     write(
         first,
@@ -133,6 +127,6 @@ def test_two_clones_of_a_built_project_pack_to_one_image(tmp_path: Path, home: H
     run_px("sync", "--sandbox", cwd=second, PX_HOME=str(tmp_path / "other-home"))
     digests = {
         json.loads(run_px("pack", "image", "--json", cwd=root, PX_HOME=str(place)).stdout)["details"]["digest"]
-        for root, place in ((first, home.root), (second, tmp_path / "other-home"))
+        for root, place in ((first, warm.root), (second, tmp_path / "other-home"))
     }
     assert len(digests) == 1
