@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -223,10 +222,13 @@ def test_signals_stdin_and_codes_are_the_targets(synced: Path) -> None:
     bad.chmod(0o755)
     done = run_px("run", "./bad.sh", cwd=synced, check=False)
     assert (done.returncode, done.stderr[:5]) == (126, "PX021")
-    process = subprocess.Popen([PX, "run", "sleep", "60"], cwd=synced)
-    time.sleep(0.5)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(10) == -signal.SIGTERM
+    with subprocess.Popen(
+        [PX, "run", "sh", "-c", "echo up; exec sleep 60"], cwd=synced, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == -signal.SIGTERM
 
 
 def test_gc_spares_the_env_of_a_running_target(synced: Path) -> None:

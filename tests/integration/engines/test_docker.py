@@ -130,7 +130,7 @@ def test_the_container_goes_when_px_is_killed(box: Driver, daemon: str) -> None:
 
 def test_a_terminal(box: Driver) -> None:
     code = (
-        "import os\ntry:\n    print('ready', os.isatty(0), flush=True); input()\n"
+        f"import os, time\ntry:\n    print('ready', os.isatty(0), flush=True); {WAIT}\n"
         "except KeyboardInterrupt:\n    print('caught', 'it')"
     )
     terminal = Terminal(box, "python3", "-c", code)

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,7 +80,11 @@ def test_the_container_goes_when_px_is_killed(box: Driver, storage: Storage) -> 
 
 def test_signals_reach_the_target(box: Driver) -> None:
     with running(box, "sh", "-c", "trap 'echo cleaned up; exit 5' TERM; echo ready; sleep 1000 & wait") as process:
-        time.sleep(1)  # podman passes signals on only some time after the output begins
-        process.terminate()
-        out, _ = process.communicate(timeout=30)
+        for _ in range(60):  # podman passes signals on only some time after the output begins
+            process.terminate()
+            try:
+                out, _ = process.communicate(timeout=0.5)
+                break
+            except subprocess.TimeoutExpired:
+                continue
         assert (out, process.returncode) == ("cleaned up\n", 5)

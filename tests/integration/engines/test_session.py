@@ -181,7 +181,7 @@ def test_the_sandbox_outlives_the_thread_that_made_it_and_dies_with_the_process(
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == "alive\n"
-        assert len(processes(seconds)) == 2  # the owner's own arguments have the number as well
+        eventually("the command", lambda: len(processes(seconds)) == 2)  # the owner's own arguments have the number too
         owner.kill()
     eventually("the end of the sandbox", lambda: not processes(seconds))
 

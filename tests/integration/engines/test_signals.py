@@ -172,8 +172,9 @@ def test_ctrl_c_reaches_the_target_alone_and_lets_it_clean_up(box: Driver, among
 def test_ctrl_c_is_delivered_once(caller: Driver) -> None:
     code = (
         "import signal, time; seen = []; signal.signal(signal.SIGINT, lambda *a: seen.append(1));"
-        "print('ready', flush=True); end = time.time() + 1\n"
-        "while time.time() < end: time.sleep(0.05)\n"
+        "print('ready', flush=True)\n"
+        "while not seen: time.sleep(0.02)\n"
+        "for _ in range(25): time.sleep(0.02)\n"
         "print('count', len(seen))"
     )
     terminal = Terminal(caller, "python3", "-c", code)
@@ -202,8 +203,9 @@ def test_terminal_size_and_resize(box: Driver) -> None:
 def test_an_interactive_shell_has_job_control(box: Driver) -> None:
     terminal = Terminal(box, "bash", "--norc", "-i", env={"PATH": "/usr/bin:/bin", "PS1": "prompt> ", "TERM": "dumb"})
     terminal.expect("prompt> ")
-    terminal.type("sleep 50\n")
-    time.sleep(0.5)
+    seconds = mark()
+    terminal.type(f"sleep {seconds}\n")
+    eventually("the job", lambda: processes(seconds))
     terminal.type("\x1a")
     terminal.expect("Stopped")
     terminal.type("kill -9 %1\n")

@@ -35,7 +35,8 @@ def launch(command):
     if command[0] == "raise":
         raise RuntimeError("on purpose")
     if command[0] == "hang":
-        time.sleep(60)
+        for _ in range(3000):  # one long sleep could sleep through a signal that comes just before it
+            time.sleep(0.02)
     sys.exit(7)
 
 server = launch_server.start(lambda: ready.append("prepared"), launch)

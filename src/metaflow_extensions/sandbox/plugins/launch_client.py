@@ -23,12 +23,21 @@ def main(name: str, command: list[str]) -> None:
     if connection is None:
         os.execv(command[0], command)
 
-    def forward(number: int, _frame: object) -> None:
-        connection.send(bytes([number]))
-
+    # Python writes the number of a signal there at once; a handler would wait for the end of whatever call it came
+    # just before.  That needs a descriptor which does not block: hence a time limit, which means nothing.
+    connection.settimeout(3600)
+    signal.set_wakeup_fd(connection.fileno())
     for number in SIGNALS:
-        signal.signal(number, forward)
-    _end(connection.recv(4))
+        signal.signal(number, _nothing)
+    while True:
+        try:
+            _end(connection.recv(4))
+        except TimeoutError:
+            continue
+
+
+def _nothing(_number: int, _frame: object) -> None:
+    """Be there: a signal without a handler would end this process."""
 
 
 def _accepted(name: str, command: list[str]) -> _socket.socket | None:
