@@ -6,10 +6,10 @@ be one more start of Metaflow for each task.
 
 from __future__ import annotations
 
+import os
 import tempfile
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 SMALL = 1 << 20
@@ -22,18 +22,17 @@ class TaskLog:
 
     def __init__(self, task_datastore: Any):
         self._datastore = task_datastore
-        self._directory = tempfile.TemporaryDirectory(prefix="px-log-")
-        self._files = [
-            Path(self._directory.name, name).open("ab", buffering=0)  # noqa: SIM115 - open as long as the task runs
-            for name in STREAMS
-        ]
+        # Without names: whatever ends this process ends them too.
+        self._files = [tempfile.TemporaryFile(buffering=0) for _ in STREAMS]  # noqa: SIM115 - open as long as the task runs
         self._changed = False
         self._ended = threading.Event()
         self._saver = threading.Thread(target=self._keep_saving, daemon=True)
         self._saver.start()
 
     def add(self, stream: int, line: str) -> None:
-        self._files[stream].write(line.encode("utf-8", "surrogateescape") + b"\n")
+        file = self._files[stream].fileno()
+        # Whatever the saver reads at this moment, it goes to the end.
+        os.pwrite(file, line.encode("utf-8", "surrogateescape") + b"\n", os.fstat(file).st_size)
         self._changed = True
 
     def close(self) -> None:
@@ -42,7 +41,6 @@ class TaskLog:
         self._save()
         for file in self._files:
             file.close()
-        self._directory.cleanup()
 
     def _keep_saving(self) -> None:
         from metaflow.mflog import update_delay
@@ -58,10 +56,12 @@ class TaskLog:
         if not self._changed:
             return
         self._changed = False
-        paths = {name: Path(self._directory.name, name) for name in STREAMS}
         # As Metaflow's own saver does it: small logs as bytes, large ones from the file.
-        small = all(path.stat().st_size < SMALL for path in paths.values())
-        data = {name: path.read_bytes() if small else OnDisk(str(path)) for name, path in paths.items()}
+        small = all(os.fstat(file.fileno()).st_size < SMALL for file in self._files)
+        data: dict[str, Any] = {}
+        for name, file in zip(STREAMS, self._files, strict=True):
+            file.seek(0)
+            data[name] = file.read() if small else OnDisk(f"/dev/fd/{file.fileno()}")
         try:
             self._datastore.save_logs(TASK_LOG_SOURCE, data)
         except Exception:  # noqa: BLE001 - a log that cannot be saved now must not fail the task; the next try may do
