@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,27 @@ def test_nothing_is_px001(tmp_path: Path) -> None:
     assert try_discover(tmp_path) is None
     with pytest.raises(PxError, match="PX001"):
         discover(tmp_path)
+
+
+def test_what_an_env_depends_on_besides_manifest_and_lock(tmp_path: Path) -> None:
+    root = project(
+        tmp_path / "p",
+        '[project]\nname = "a"\n[build-system]\n'
+        '[tool.uv]\ncache-keys = [{ file = "src/**/*.c" }, "more.txt", { git = { commit = true } }]\n'
+        '[tool.uv.sources]\nb = { path = "../b" }\nc = [{ path = "c.whl" }, { index = "i" }]\n',
+    )
+    for name in ("src/deep/x.c", "src/x.py", "more.txt", "c.whl"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    found = {os.path.relpath(path, root) for path in discover(root).inputs}
+    of_b = {"../b/pyproject.toml", "../b/setup.py", "../b/setup.cfg"}
+    known = {"pyproject.toml", "uv.lock", ".python-version", "setup.py", "setup.cfg"}
+    assert found == {"src/deep/x.c", "more.txt"} | of_b | known
+    plain = project(tmp_path / "plain")
+    assert {path.name for path in discover(plain).inputs} == {"pyproject.toml", "uv.lock", ".python-version"}
+    wrong = project(tmp_path / "wrong", '[project]\nname = "a"\n[tool.uv]\nsources = 5\n')
+    with pytest.raises(PxError, match="PX003"):
+        discover(wrong)
 
 
 def workspace(tmp_path: Path) -> Path:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from px import console
 from px.errors import PxError
 from px.project import uv
+from px.project.manifest import FILE, OLD_MANIFESTS, Manifest
 
 if TYPE_CHECKING:
     from px.env.runtime import Interpreter
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 # What uv leaves beside the installation, and what the env writes itself.
 _NOT_KEPT = {"bin", ".lock", "uv_cache.json", "uv_build.json", "REQUESTED"}
-_INPUTS = ("pyproject.toml", "setup.py", "setup.cfg")
 
 
 def editable_files(home: Home, name: str, path: Path, interpreter: Interpreter, *, offline: bool) -> dict[str, bytes]:
@@ -40,9 +40,11 @@ def editable_files(home: Home, name: str, path: Path, interpreter: Interpreter, 
 
 def _key(path: Path, interpreter: Interpreter) -> str:
     digest = hashlib.sha256(os.fsencode(path) + b"\0" + interpreter.runtime.abi.encode())
-    for name in _INPUTS:
-        file = path / name
-        digest.update(name.encode() + b"\0" + (file.read_bytes() if file.is_file() else b""))
+    manifest = path / FILE
+    known = Manifest.read(manifest).build_files if manifest.is_file() else tuple(path / n for n in OLD_MANIFESTS)
+    for file in (manifest, *known):
+        name = os.path.relpath(file, path)
+        digest.update(os.fsencode(name) + b"\0" + (file.read_bytes() if file.is_file() else b""))
     # A directory that appears or goes can change what the backend finds (a package added to src).
     for directory in (path, path / "src"):
         if directory.is_dir():

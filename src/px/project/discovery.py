@@ -56,8 +56,9 @@ class Project:
 
     @property
     def inputs(self) -> tuple[Path, ...]:
-        """Every file that the env depends on: manifests, lock, and the pin of the interpreter."""
-        return (*(m.path for m in self.manifests), self.lock, self.root / ".python-version")
+        """Every file that the env depends on: manifests and what builds read, lock, and the pin of the interpreter."""
+        read = (path for m in self.manifests for path in (m.path, *m.build_files))
+        return (*dict.fromkeys(read), self.lock, self.root / ".python-version")
 
 
 def find_manifest(directory: Path) -> Path | None:

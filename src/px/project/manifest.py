@@ -5,14 +5,17 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass
 from functools import cached_property
+from glob import glob
 from typing import TYPE_CHECKING, Any
 
 from px.errors import PxError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 FILE = "pyproject.toml"
+OLD_MANIFESTS = ("setup.py", "setup.cfg")
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,8 @@ class Manifest:
         for key in ("name", "version", "requires-python"):
             self._expect(f"project.{key}", self.project.get(key, ""), str)
         self._expect("tool.uv.workspace", self.tool("uv").get("workspace", {}), dict)
+        self._expect("tool.uv.sources", self.tool("uv").get("sources", {}), dict)
+        self._expect("tool.uv.cache-keys", self.tool("uv").get("cache-keys", []), list)
         self._expect("tool.px.env", self.tool("px").get("env", {}), dict)
         for name, value in self.tool("px").get("env", {}).items():
             self._expect(f"tool.px.env.{name}", value, str)
@@ -110,6 +115,31 @@ class Manifest:
         """Whether the project itself is installed: uv's rule."""
         explicit = self.tool("uv").get("package")
         return bool(explicit) if explicit is not None else "build-system" in self.document
+
+    @property
+    def build_files(self) -> tuple[Path, ...]:
+        """What installing the project and the directories beside it reads, as far as uv knows, besides this file."""
+        here = self.path.parent
+        found = set(self._cache_keys()) | {here / name for name in OLD_MANIFESTS} if self.is_package else set()
+        for directory in self._path_sources():
+            found |= {directory / name for name in (FILE, *OLD_MANIFESTS)}
+        return tuple(sorted(found - {self.path}))
+
+    def _cache_keys(self) -> Iterator[Path]:
+        """The files that ``[tool.uv] cache-keys`` names, each as a pattern, alone or as ``{ file = … }``."""
+        for key in self.tool("uv").get("cache-keys", ()):
+            pattern = key.get("file") if isinstance(key, dict) else key
+            for name in glob(pattern, root_dir=self.path.parent, recursive=True) if isinstance(pattern, str) else ():
+                if (path := self.path.parent / name).is_file():
+                    yield path
+
+    def _path_sources(self) -> Iterator[Path]:
+        """The directories in ``[tool.uv.sources]``, where a name may have several sources."""
+        for table in self.tool("uv").get("sources", {}).values():
+            for row in table if isinstance(table, list) else [table]:
+                path = self.path.parent / str(row["path"]) if isinstance(row, dict) and "path" in row else None
+                if path is not None and not path.is_file():
+                    yield path
 
     @cached_property
     def workspace(self) -> WorkspaceTable | None:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 APP = "/app"
 UNKNOWN = "0+unknown"
+# What a manifest may leave to the build backend, and an image must have.
+_BUILT = frozenset({"scripts", "gui-scripts", "entry-points"})
 _FINDER = """\
 import sys
 
@@ -136,9 +138,10 @@ def _installed(project: Project, editable: Editable, builder: SandboxBuilder) ->
     sources = source_directories(manifest)
     directories = tuple(inside if d == "." else f"{inside}/{d}" for d in sources)
     compiled = has_compiled_parts(manifest)
-    version = None if compiled else written_version(manifest)
-    if version is None:
-        built = _build(builder, manifest, editable.name, sources, compiled=compiled)
+    needed = compiled or bool(_BUILT & set(manifest.project.get("dynamic", ())))
+    version = written_version(manifest)
+    if needed or version is None:
+        built = _build(builder, manifest, editable.name, sources, compiled=compiled, needed=needed)
         if built is not None:
             scripts = tuple(read_entry_points(built.entry_points))
             return Installed(
@@ -157,13 +160,13 @@ def _installed(project: Project, editable: Editable, builder: SandboxBuilder) ->
 
 
 def _build(
-    builder: SandboxBuilder, manifest: Manifest, name: str, sources: tuple[str, ...], *, compiled: bool
+    builder: SandboxBuilder, manifest: Manifest, name: str, sources: tuple[str, ...], *, compiled: bool, needed: bool
 ) -> BuiltProject | None:
     """The project as its backend builds it; None where only its version could not be found out."""
     try:
         return build_project(builder, manifest.path.parent.resolve(), name, sources, compiled=compiled)
     except PxError as e:
-        if compiled:
+        if needed:
             raise
         # Most projects never ask; refusing to run those that compute it from git would be worse than saying so.
         why = e.why[0].splitlines()[-1].strip() if e.why else e.what

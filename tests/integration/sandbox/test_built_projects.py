@@ -49,6 +49,16 @@ build-backend = "setuptools.build_meta"
 [tool.setuptools_scm]
 write_to = "src/versioned/_version.py"
 """
+OLD_STYLE = """\
+[project]
+name = "old-style"
+version = "1.0"
+dynamic = ["scripts"]
+requires-python = ">=3.11,<3.12"
+[build-system]
+requires = ["setuptools>=77"]
+build-backend = "setuptools.build_meta"
+"""
 SHOW = "import importlib.metadata as m, versioned._version as v; print(m.version('versioned'), v.version)"
 
 
@@ -80,12 +90,35 @@ def test_a_project_with_an_extension_of_its_own(tmp_path: Path, warm: Home) -> N
     assert run_px("run", "--sandbox", "fast", cwd=tmp_path).stdout == "two 42\n"
     run_px("sync", "--sandbox", "--force", cwd=tmp_path)
     assert run_px("run", "--sandbox", "fast", cwd=tmp_path).stdout == "two 43\n"
+    # Unless the manifest says, as for uv, that these files matter.
+    write(tmp_path, {"pyproject.toml": COMPILED + '[tool.uv]\ncache-keys = [{ file = "src/**/*.c" }]\n'})
+    assert run_px("run", "--sandbox", "fast", cwd=tmp_path).stdout == "two 43\n"
+    write(tmp_path, {"src/fast_thing/native.c": NATIVE % 44})
+    assert run_px("run", "--sandbox", "fast", cwd=tmp_path).stdout == "two 44\n"
     # A mistake in it is said with the compiler's own words.
     write(tmp_path, {"src/fast_thing/native.c": "#include <libpq-fe.h>\n"})
     failed = run_px("sync", "--sandbox", "--force", cwd=tmp_path, check=False)
     assert failed.stderr.startswith("Building fast-thing")
     assert "PX902" in failed.stderr
     assert "px sandbox add postgres" in failed.stderr
+
+
+def test_scripts_that_only_setuptools_knows(tmp_path: Path, warm: Home) -> None:
+    scripts = "[options.entry_points]\nconsole_scripts =\n    {} = old_style:main\n"
+    write(
+        tmp_path,
+        {
+            "pyproject.toml": OLD_STYLE,
+            "setup.cfg": scripts.format("first"),
+            "src/old_style/__init__.py": "def main():\n    print('it runs')\n",
+        },
+    )
+    run_px("sync", "--sandbox", cwd=tmp_path)
+    assert run_px("run", "--sandbox", "first", cwd=tmp_path).stdout == "it runs\n"
+    assert run_px("run", "first", cwd=tmp_path).stdout == "it runs\n"
+    write(tmp_path, {"setup.cfg": scripts.format("second")})
+    assert run_px("run", "--sandbox", "second", cwd=tmp_path).stdout == "it runs\n"
+    assert run_px("run", "second", cwd=tmp_path).stdout == "it runs\n"
 
 
 def test_a_version_that_comes_from_git(tmp_path: Path, warm: Home) -> None:
