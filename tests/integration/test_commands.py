@@ -361,6 +361,21 @@ def test_a_workspace_has_one_env(tmp_path: Path, index: Index) -> None:
     assert run_px("run", "python", "-c", "1", cwd=root, check=False).returncode == 121
 
 
+def test_the_manifest_of_a_dependency_by_path_is_watched(app: Path, index: Index) -> None:
+    library = app.parent / "library" / "pyproject.toml"
+    library.parent.mkdir()
+    library.write_text(
+        '[project]\nname = "library"\nversion = "1"\ndependencies = ["leaf"]\n[tool.uv]\npackage = false\n'
+    )
+    run_px("add", "../library", cwd=app)
+    assert state(app) == "Consistent"
+    library.write_text(library.read_text().replace('["leaf"]', '["leaf", "linter"]'))
+    assert state(app) == "NeedsLock"
+    assert run_px("run", "python", "-V", cwd=app, check=False, CI="1").stderr.startswith("PX010")
+    assert "Locked" in run_px("sync", cwd=app).stderr
+    run_px("run", "python", "-c", "import linter", cwd=app)
+
+
 def test_a_pylock_is_read_and_never_written(app: Path, index: Index) -> None:
     subprocess.run([UV, "lock", "-q"], cwd=app, check=True)
     subprocess.run([UV, "export", "-q", "--format", "pylock.toml", "-o", "pylock.toml"], cwd=app, check=True)

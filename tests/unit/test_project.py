@@ -12,6 +12,7 @@ from px.errors import PxError
 from px.home import Home
 from px.project import record as records
 from px.project.discovery import discover, try_discover
+from px.project.fingerprint import VERSION
 from px.project.manifest import Manifest
 from px.project.selection import Selection
 from px.project.transaction import restoring
@@ -55,10 +56,10 @@ def test_what_an_env_depends_on_besides_manifest_and_lock(tmp_path: Path) -> Non
         (root / name).touch()
     found = {os.path.relpath(path, root) for path in discover(root).inputs}
     of_b = {"../b/pyproject.toml", "../b/setup.py", "../b/setup.cfg"}
-    known = {"pyproject.toml", "uv.lock", ".python-version", "setup.py", "setup.cfg"}
+    known = {"pyproject.toml", "uv.lock", "uv.toml", ".python-version", "setup.py", "setup.cfg"}
     assert found == {"src/deep/x.c", "more.txt"} | of_b | known
     plain = project(tmp_path / "plain")
-    assert {path.name for path in discover(plain).inputs} == {"pyproject.toml", "uv.lock", ".python-version"}
+    assert {path.name for path in discover(plain).inputs} == {"pyproject.toml", "uv.lock", "uv.toml", ".python-version"}
     wrong = project(tmp_path / "wrong", '[project]\nname = "a"\n[tool.uv]\nsources = 5\n')
     with pytest.raises(PxError, match="PX003"):
         discover(wrong)
@@ -143,6 +144,17 @@ def test_the_record_sees_content_not_times(home: Home, tmp_path: Path) -> None:
     assert record.digest(record.inputs) != first
 
 
+def test_what_describes_local_dependencies_is_an_input_too(tmp_path: Path) -> None:
+    root = project(tmp_path / "p")
+    sources = ['editable = "."', 'virtual = "../v"', 'directory = "vendored/d"', 'registry = "https://index.example"']
+    packages = [f'[[package]]\nname = "n{i}"\nsource = {{ {source} }}\n' for i, source in enumerate(sources)]
+    (root / "uv.lock").write_text("version = 1\n\n" + "\n".join(packages))
+    found = [os.path.relpath(path, root) for path in discover(root).inputs]
+    for directory in ("", "../v/", "vendored/d/"):
+        assert {f"{directory}{name}" for name in ("pyproject.toml", "setup.py", "setup.cfg")} <= set(found)
+    assert len(found) == len(set(found)) == 3 * 3 + 3
+
+
 def test_a_change_within_the_same_instant_is_seen(home: Home, tmp_path: Path) -> None:
     root = project(tmp_path / "p")
     record = records.load(home, root)
@@ -160,7 +172,7 @@ def test_a_damaged_record_is_forgotten(home: Home, tmp_path: Path) -> None:
     root = project(tmp_path / "p")
     path = records.record_path(home, root)
     path.parent.mkdir(parents=True)
-    for text in ("", "{", '{"version": 99}', "[]", '{"version": 1}'):
+    for text in ("", "{", '{"version": 99}', "[]", f'{{"version": {VERSION}}}'):
         path.write_text(text)
         assert records.load(home, root).envs == {}
 

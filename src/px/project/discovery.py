@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from px.errors import PxError
-from px.project.manifest import FILE, Manifest
+from px.project.manifest import FILE, OLD_MANIFESTS, Manifest
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 UV_LOCK = "uv.lock"
 PYLOCK = "pylock.toml"
+_LOCAL = re.compile(r'^source = \{ (?:editable|virtual|directory) = "(.*)" \}$', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,19 @@ class Project:
 
     @property
     def inputs(self) -> tuple[Path, ...]:
-        """Every file that the env depends on: manifests and what builds read, lock, and the pin of the interpreter."""
-        read = (path for m in self.manifests for path in (m.path, *m.build_files))
-        return (*dict.fromkeys(read), self.lock, self.root / ".python-version")
+        """Every file that the env depends on: manifests and what builds read, lock, uv's settings and the pin."""
+        read = [path for m in self.manifests for path in (m.path, *m.build_files)]
+        read += [d / name for d in self._locked_directories for name in (FILE, *OLD_MANIFESTS)]
+        return (*dict.fromkeys(read), self.lock, self.root / "uv.toml", self.root / ".python-version")
+
+    @cached_property
+    def _locked_directories(self) -> tuple[Path, ...]:
+        """The local projects that the lock was made from: also those that only other local projects depend on."""
+        try:
+            text = self.lock.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            return ()
+        return tuple(self.root / path for path in _LOCAL.findall(text))
 
 
 def find_manifest(directory: Path) -> Path | None:

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-VERSION = 1
+VERSION = 2
 # A file that was written this recently can change again without its time showing it.
 _RACY_NS = 2_000_000_000
 
