@@ -237,3 +237,58 @@ def test_why_shows_every_chain(tmp_path: Path) -> None:
     with pytest.raises(PxError) as caught:
         chains(discover(root), "lef")
     assert "leaf" in str(caught.value)
+
+
+FORKED = """
+version = 1
+[manifest]
+members = ["app", "core"]
+[[package]]
+name = "app"
+version = "0.1"
+source = { virtual = "." }
+dependencies = [
+    { name = "core" },
+    { name = "leaf", version = "1", source = { registry = "r" }, marker = "python_full_version < '3.12'" },
+    { name = "leaf", version = "2", source = { registry = "r" }, marker = "python_full_version >= '3.12'" },
+]
+[[package]]
+name = "core"
+version = "0.2"
+source = { editable = "core" }
+dependencies = [{ name = "vendored" }]
+[[package]]
+name = "vendored"
+version = "0.3"
+source = { virtual = "vendored" }
+dependencies = [{ name = "deep" }]
+[[package]]
+name = "deep"
+version = "5"
+source = { registry = "r" }
+[[package]]
+name = "leaf"
+version = "1"
+source = { registry = "r" }
+[[package]]
+name = "leaf"
+version = "2"
+source = { registry = "r" }
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "leaf",
+            ["app 0.1 > leaf 1 (python_full_version < '3.12')", "app 0.1 > leaf 2 (python_full_version >= '3.12')"],
+        ),
+        ("core", ["core 0.2", "app 0.1 > core 0.2"]),
+        ("deep", ["core 0.2 > vendored 0.3 > deep 5"]),
+    ],
+)
+def test_why_knows_versions_members_and_dependencies_by_path(tmp_path: Path, name: str, said: list[str]) -> None:
+    root = project(tmp_path / "p")
+    (root / "uv.lock").write_text(FORKED)
+    assert [" > ".join(map(str, c)) for c in chains(discover(root), name)] == said

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import deque
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from px.errors import PxError
@@ -31,6 +33,8 @@ class Link:
 
 
 Chain = tuple[Link, ...]
+Node = tuple[str, str]
+"""A package by name and version: a lock can hold several versions of one."""
 
 
 def normalize(name: str) -> str:
@@ -40,63 +44,74 @@ def normalize(name: str) -> str:
 def chains(project: Project, name: str) -> tuple[Chain, ...]:
     """The chains from a project of the workspace to ``name``, shortest first; unknown is PX023."""
     wanted = normalize(name)
-    packages = _packages(project)
-    if wanted not in packages:
+    lock = _read(project)
+    packages = _packages(lock)
+    named: dict[str, list[Node]] = {}
+    for node in packages:
+        named.setdefault(node[0], []).append(node)
+    if wanted not in named:
         import difflib
 
-        near = difflib.get_close_matches(wanted, packages, n=3)
+        near = difflib.get_close_matches(wanted, named, n=3)
         said = f"Close to it: {', '.join(near)}." if near else "Nothing in the lock has a name close to it."
         raise PxError("PX023", name=name, near=said)
-    parents: dict[str, list[tuple[str, str]]] = {}
+    parents: dict[Node, set[tuple[Node, str]]] = {}
     for parent, package in packages.items():
-        for child, via in _requirements(package):
-            parents.setdefault(child, []).append((parent, via))
-    roots = {n for n, p in packages.items() if _is_local(p)} or {n for n in packages if n not in parents}
-    return tuple(_search(wanted, packages, parents, roots))
+        for child, version, via in _requirements(package):
+            # A lock names the version only where it has several of the package, for other markers or extras.
+            for node in named.get(child, ()):
+                if version in ("", node[1]):
+                    parents.setdefault(node, set()).add((parent, via))
+    roots = _roots(lock, packages) or {node for node in packages if node not in parents}
+    return tuple(islice(_search(named[wanted], parents, roots), MOST))
 
 
-def _packages(project: Project) -> dict[str, dict[str, Any]]:
+def _read(project: Project) -> dict[str, Any]:
     try:
-        document = tomllib.loads(project.lock.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as e:
+        return tomllib.loads(project.lock.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as e:
         raise PxError("PX101", lock=project.lock.name, problem=str(e)) from e
-    found: dict[str, dict[str, Any]] = {}
-    for package in document.get("package", document.get("packages", ())):
-        found[normalize(str(package["name"]))] = package
-    return found
 
 
-def _is_local(package: dict[str, Any]) -> bool:
-    source = package.get("source", {})
-    return any(key in source for key in ("editable", "virtual")) or "directory" in package
+def _packages(lock: dict[str, Any]) -> dict[Node, dict[str, Any]]:
+    """The packages of a uv.lock or a pylock.toml."""
+    found = lock.get("package", lock.get("packages", ()))
+    return {(normalize(str(p["name"])), str(p.get("version", ""))): p for p in found}
 
 
-def _requirements(package: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _roots(lock: dict[str, Any], packages: dict[Node, dict[str, Any]]) -> set[Node]:
+    """The workspace's members, or the one project: not other local projects that these depend on."""
+    members = {normalize(str(name)) for name in lock.get("manifest", {}).get("members", ())}
+    return {
+        node
+        for node, package in packages.items()
+        if node[0] in members or "." in [package.get("source", {}).get(key) for key in ("editable", "virtual")]
+    }
+
+
+def _requirements(package: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """(name, version if the lock says which, what asks for it)."""
     for requirement in package.get("dependencies", ()):
-        marker = str(requirement.get("marker", ""))
-        yield normalize(str(requirement["name"])), marker
+        yield (
+            normalize(str(requirement["name"])),
+            str(requirement.get("version", "")),
+            str(requirement.get("marker", "")),
+        )
     for table, word in (("optional-dependencies", "extra"), ("dev-dependencies", "group")):
         for label, requirements in package.get(table, {}).items():
             for requirement in requirements:
-                yield normalize(str(requirement["name"])), f"{word} {label}"
+                yield normalize(str(requirement["name"])), str(requirement.get("version", "")), f"{word} {label}"
 
 
-def _search(
-    wanted: str, packages: dict[str, dict[str, Any]], parents: dict[str, list[tuple[str, str]]], roots: set[str]
-) -> Iterator[Chain]:
+def _search(wanted: list[Node], parents: dict[Node, set[tuple[Node, str]]], roots: set[Node]) -> Iterator[Chain]:
     """Breadth first from the package up to a root, so that the shortest chains come first."""
-
-    def link(name: str, via: str = "") -> Link:
-        return Link(name, str(packages[name].get("version", "")), via)
-
-    pending: list[tuple[str, Chain]] = [(wanted, ())]
-    found = 0
-    while pending and found < MOST:
-        name, below = pending.pop(0)
-        if name in roots and (below or name == wanted):
-            yield (link(name), *below)
-            found += 1
-            continue
-        for parent, via in sorted(set(parents.get(name, ()))):
-            if parent not in {step.name for step in below} and parent != name:
-                pending.append((parent, (link(name, via), *below)))
+    pending: deque[tuple[Node, Chain]] = deque((node, ()) for node in wanted)
+    while pending:
+        node, below = pending.popleft()
+        if node in roots:
+            yield (Link(*node), *below)
+            if below:
+                continue  # but who needs a member of the workspace is said too
+        for parent, via in sorted(parents.get(node, ())):
+            if parent != node and parent not in {(step.name, step.version) for step in below}:
+                pending.append((parent, (Link(*node, via), *below)))

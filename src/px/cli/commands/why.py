@@ -33,5 +33,8 @@ def main(args: argparse.Namespace, context: Context) -> int:
         if len(found) == MOST:
             print(f"… (the {MOST} shortest)")
     steps = [[{"name": s.name, "version": s.version, "via": s.via} for s in chain] for chain in found]
-    context.emit(f"{args.package}: {len(found)} chains", {"package": args.package, "chains": steps})
+    context.emit(
+        f"{args.package}: {len(found)} {'chain' if len(found) == 1 else 'chains'}",
+        {"package": args.package, "chains": steps},
+    )
     return 0
