@@ -257,6 +257,8 @@ def test_store_verify_repairs_by_unpacking_and_refetching(synced: Path) -> None:
         content[-1] ^= 1
         path.chmod(0o644)
         path.write_bytes(content)
+    done = run_px("store", "verify", "--no-repair", cwd=synced, check=False)
+    assert "Repair them: px store verify" in done.stderr
     done = run_px("store", "verify", cwd=synced)
     assert source.name in done.stderr
     assert package.relative_to(home / "store/objects/pkg-build").parts[0] in done.stderr
@@ -410,3 +412,31 @@ def test_update_moves_only_the_lock(app: Path, index: Index) -> None:
     run_px("update", "leaf", cwd=app)
     assert run_px("run", "python", "-c", "import leaf; print(leaf.VERSION)", cwd=app).stdout == "2.0\n"
     assert manifest.read_bytes() == before
+    done = run_px("update", "laef", cwd=app, check=False)
+    assert done.stderr.startswith("PX023")
+    assert "leaf" in done.stderr
+
+
+def test_a_script_of_a_project_that_is_not_installed(synced: Path) -> None:
+    manifest = synced / "pyproject.toml"
+    manifest.write_text(manifest.read_text() + '[project.scripts]\nserve = "app:main"\n')
+    done = run_px("run", "serve", cwd=synced, check=False)
+    assert done.returncode == 127
+    assert "[tool.uv] package = true" in done.stderr
+
+
+def test_status_names_groups_and_extras_and_what_is_chosen(synced: Path) -> None:
+    run_px("sync", "--no-group", "lint", "--extra", "more", cwd=synced)
+    lines = run_px("status", "-v", cwd=synced).stdout.splitlines()
+    assert "  groups   lint" in lines
+    assert "  extras   more" in lines
+    assert "           with    default groups, not group lint, extra more" in lines
+
+
+def test_a_broken_lock_says_how_to_make_it_again(synced: Path) -> None:
+    (synced / "uv.lock").write_text("[[[")
+    done = run_px("sync", cwd=synced, check=False)
+    assert done.stderr.startswith("PX101")
+    assert "rm uv.lock && px sync" in done.stderr
+    subprocess.run(["sh", "-c", f"rm uv.lock && {PX} sync"], cwd=synced, check=True)
+    assert state(synced) == "Consistent"

@@ -57,6 +57,40 @@ def test_an_unknown_flag_is_a_usage_error(tmp_path: Path) -> None:
     assert run_px("sync", "--nonsense", cwd=tmp_path, check=False).returncode == 2
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["-q"], "the command is missing"),
+        (["--project", "x"], "the command is missing"),
+        (["--odd"], "unknown flag --odd"),
+    ],
+)
+def test_flags_without_a_command(flags: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(flags) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_project_directory_that_is_not_there(tmp_path: Path) -> None:
+    done = run_px("--project", "nowhere", "status", cwd=tmp_path, check=False)
+    assert done.returncode == 121
+    assert "nowhere: there is no such directory" in done.stderr
+
+
+def test_a_manifest_without_a_project_is_said_to_be_one(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.linter]\nstrict = true\n")
+    for command in ("sync", "init"):
+        assert run_px(command, cwd=tmp_path, check=False).stderr.startswith("PX005")
+    assert "[project]" in run_px("status", cwd=tmp_path).stdout
+
+
+def test_a_home_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "a"\nversion = "1"\nrequires-python = ">=3.11"\n')
+    (tmp_path / "file").write_text("")
+    done = run_px("sync", cwd=tmp_path, check=False, PX_HOME=str(tmp_path / "file"))
+    assert done.returncode == 124
+    assert done.stderr.startswith("PX811")
+
+
 def test_errors_go_to_stderr_and_json_to_stdout(tmp_path: Path) -> None:
     done = run_px("sync", "--json", cwd=tmp_path, check=False)
     assert done.returncode == 121

@@ -10,7 +10,7 @@ import pytest
 from packaging.markers import default_environment
 from packaging.tags import sys_tags
 
-from px.env.runtime import Runtime, probe
+from px.env.runtime import Runtime, find_interpreter, probe
 from px.errors import PxError
 from px.home import Home
 
@@ -49,3 +49,19 @@ def test_identity_says_nothing_of_the_machine() -> None:
     one = Runtime("3.11.2", "cp311", "Linux", "x86_64", "glibc-2.36", "6.1.0", "#1 SMP")
     two = Runtime("3.11.2", "cp311", "Linux", "x86_64", "glibc-2.41", "6.12.0", "#2 SMP")
     assert one.payload() == two.payload()
+
+
+@pytest.mark.parametrize(
+    ("request_", "requires", "install"),
+    [
+        ("3.99", ">=3.11", "install 3.99"),
+        ("/no/python", ">=3.98", "install '>=3.98'"),
+        (None, ">=3.98", "install '>=3.98'"),
+    ],
+)
+def test_a_python_that_is_not_here_names_one_to_install(
+    home: Home, tmp_path: Path, request_: str | None, requires: str, install: str
+) -> None:
+    with pytest.raises(PxError) as caught:
+        find_interpreter(home, tmp_path, request=request_, requires=requires, offline=True)
+    assert f"uv python {install}" in str(caught.value)

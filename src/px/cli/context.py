@@ -35,6 +35,11 @@ class Context:
     def from_arguments(cls, args: argparse.Namespace) -> Context:
         frozen_by = "--frozen" if args.frozen else "CI" if console.in_ci() else None
         directory = Path(args.project).absolute() if args.project else Path(here())
+        if args.project and not directory.is_dir():
+            from px.errors import PxError
+
+            problem, example = "there is no such directory", "px --project path/to/project sync"
+            raise PxError("PX040", option="--project", value=args.project, problem=problem, example=example)
         offline = args.offline or os.environ.get("UV_OFFLINE", "").lower() in ("1", "true", "yes")
         return cls(Home.from_environment(), directory, frozen_by, offline, args.json)
 

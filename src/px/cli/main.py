@@ -56,6 +56,7 @@ GROUPS = {
     "store": "The content-addressed store under PX_HOME",
 }
 _WITH_VALUE = ("--project",)
+_ALONE = ("-q", "--quiet", "-v", "--verbose", "--debug", "--json", "--no-color", "--offline", "--frozen")
 
 
 def main() -> None:
@@ -197,11 +198,16 @@ def _without_command(flags: Sequence[str]) -> int:
     if "--version" in flags or "-V" in flags:
         sys.stdout.write(f"px {__version__}\n")
         return 0
-    unknown = [f for f in flags if f not in ("-h", "--help")]
     sys.stdout.write(_help())
+    if {"-h", "--help"} & set(flags):
+        return 0
+    known = {"--project", *_ALONE}
+    unknown = [f for f in flags if f.startswith("-") and f.partition("=")[0] not in known]
     if unknown:
         sys.stderr.write(f"px: unknown flag {unknown[0]}\n")
-    return 2 if unknown or not flags else 0
+    elif flags:
+        sys.stderr.write("px: the command is missing\n")
+    return 2
 
 
 def _help() -> str:

@@ -80,7 +80,8 @@ def ensure(
                 remove_tree(old)
             else:
                 building.rename(env.path)
-            console.info(f"Built the env: {len(profile.packages)} packages in {time.monotonic() - started:.2f} s")
+            count = f"{len(profile.packages)} package{'' if len(profile.packages) == 1 else 's'}"
+            console.info(f"Built the env: {count} in {time.monotonic() - started:.2f} s")
         finally:
             remove_tree(building)
     return env

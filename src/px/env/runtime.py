@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -142,12 +143,18 @@ def find_interpreter(
     if not done.ok or not done.stdout.strip():
         wanted = request or requires or "python"
         reason = uv.explain(done.stderr)
-        raise PxError("PX205", requires=wanted, reason=reason, suggestion=request or "3.12")
+        raise PxError("PX205", requires=wanted, reason=reason, install=_install(request, requires))
     found = probe(home, path)
     if requires and not _satisfies(found.runtime.version, requires):
         reason = f"{path} is {found.runtime.version}, which the project's requires-python excludes."
-        raise PxError("PX205", requires=requires, reason=reason, suggestion="3.12")
+        raise PxError("PX205", requires=requires, reason=reason, install=_install(None, requires))
     return found
+
+
+def _install(request: str | None, requires: str | None) -> str:
+    """The command that installs an interpreter which fits; a request that names a file says nothing of versions."""
+    wanted = request if request and os.sep not in request else requires
+    return f"uv python install {shlex.quote(wanted)}" if wanted else "uv python install"
 
 
 def _satisfies(version: str, requires: str) -> bool:
@@ -177,13 +184,12 @@ def _ask(executable: Path) -> dict[str, Any]:
     done = process.run([executable, "-I", "-S", "-c", _PROBE])
     if not done.ok:
         reason = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-        raise PxError(
-            "PX205", requires=str(executable), reason=f"{executable} does not run: {reason}", suggestion="3.12"
-        )
+        reason = f"{executable} does not run: {reason}"
+        raise PxError("PX205", requires=str(executable), reason=reason, install=_install(None, None))
     raw: dict[str, Any] = json.loads(done.stdout)
     if raw["implementation"] != "cpython":
         reason = f"{executable} is {raw['implementation']}; px builds envs for CPython."
-        raise PxError("PX205", requires="cpython", reason=reason, suggestion="3.12")
+        raise PxError("PX205", requires="cpython", reason=reason, install=_install(None, None))
     return raw
 
 

@@ -83,10 +83,11 @@ def find_manifest(directory: Path) -> Path | None:
 
 
 def discover(directory: Path) -> Project:
-    """The project around ``directory``; none is PX001."""
+    """The project around ``directory``; none is PX001, or PX005 where a manifest lacks only the table."""
     found = try_discover(directory)
     if found is None:
-        raise PxError("PX001", cwd=directory)
+        manifest = find_manifest(directory)
+        raise PxError("PX001", cwd=directory) if manifest is None else PxError("PX005", path=manifest)
     return found
 
 

@@ -31,7 +31,7 @@ def matches_manifest(project: Project, *, offline: bool) -> bool:
     # Neither a yes nor a no: the manifest no longer resolves, or the index cannot be reached.
     if "No solution found" in done.stderr:
         return False
-    raise uv.failure("check the lock", done, "Bring the lock up to date: px update")
+    raise uv.failure("check the lock", done, _RELOCK_REMEDY)
 
 
 def _pylock_covers(project: Project) -> bool:
@@ -103,4 +103,6 @@ def relock(project: Project, *, upgrade: tuple[str, ...] | None = None, offline:
     uv.must("lock the project", "lock", *flags, cwd=project.root, offline=offline, remedy=_RELOCK_REMEDY)
 
 
-_RELOCK_REMEDY = "Change the requirement that uv names in pyproject.toml, or take it out: px remove NAME"
+_RELOCK_REMEDY = (
+    "Correct what uv names: a requirement in pyproject.toml, or the way to the index (network, credentials)."
+)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from px.project import rules
-from px.project.discovery import try_discover
+from px.project.discovery import find_manifest, try_discover
 from px.project.situation import NOTHING, inspect
 from px.project.state import Target
 
@@ -62,9 +62,10 @@ class Status:
 def gather(home: Home, directory: Path, *, offline: bool, frozen: bool) -> Status:
     project = try_discover(directory)
     if project is None:
-        nothing = TargetStatus(
-            NOTHING.state.value, NOTHING.reason, None, None, None, {}, rules.remedy(NOTHING.state, frozen=frozen)
-        )
+        manifest = find_manifest(directory)
+        reason = f"{manifest} has no [project] table." if manifest else NOTHING.reason
+        remedy = f"Write a [project] table into {manifest}" if manifest else rules.remedy(NOTHING.state, frozen=frozen)
+        nothing = TargetStatus(NOTHING.state.value, reason, None, None, None, {}, remedy)
         return Status(directory, None, None, None, None, False, (), None, "missing", (), (), nothing, nothing, ())
     situation = inspect(home, project, offline=offline)
     flags = situation.flags(Target.HOST)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from px.errors import PxError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from px.project.discovery import Project
 
@@ -41,6 +41,15 @@ def normalize(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+def check_locked(project: Project, requirements: tuple[str, ...]) -> None:
+    """Refuse requirements (a name, maybe with a version) whose package the lock does not have."""
+    known = {node[0] for node in _packages(_read(project))}
+    for requirement in requirements:
+        name = re.split(r"[^\w.-]", requirement.strip(), maxsplit=1)[0]
+        if normalize(name) not in known:
+            raise _unknown(name, known)
+
+
 def chains(project: Project, name: str) -> tuple[Chain, ...]:
     """The chains from a project of the workspace to ``name``, shortest first; unknown is PX023."""
     wanted = normalize(name)
@@ -50,11 +59,7 @@ def chains(project: Project, name: str) -> tuple[Chain, ...]:
     for node in packages:
         named.setdefault(node[0], []).append(node)
     if wanted not in named:
-        import difflib
-
-        near = difflib.get_close_matches(wanted, named, n=3)
-        said = f"Close to it: {', '.join(near)}." if near else "Nothing in the lock has a name close to it."
-        raise PxError("PX023", name=name, near=said)
+        raise _unknown(name, named)
     parents: dict[Node, set[tuple[Node, str]]] = {}
     for parent, package in packages.items():
         for child, version, via in _requirements(package):
@@ -64,6 +69,14 @@ def chains(project: Project, name: str) -> tuple[Chain, ...]:
                     parents.setdefault(node, set()).add((parent, via))
     roots = _roots(lock, packages) or {node for node in packages if node not in parents}
     return tuple(islice(_search(named[wanted], parents, roots), MOST))
+
+
+def _unknown(name: str, known: Iterable[str]) -> PxError:
+    import difflib
+
+    near = difflib.get_close_matches(normalize(name), sorted(known), n=3)
+    said = f"Close to it: {', '.join(near)}." if near else "Nothing in the lock has a name close to it."
+    return PxError("PX023", name=name, near=said)
 
 
 def _read(project: Project) -> dict[str, Any]:

@@ -19,13 +19,13 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @contextmanager
 def disk_errors(where: Path) -> Iterator[None]:
-    """Turn a full or read-only disk into an error that says so; everything else passes."""
+    """Turn a full or read-only disk, or a place that cannot be made, into an error that says so."""
     try:
         yield
     except OSError as e:
         if e.errno in _FULL:
             raise PxError("PX810", path=where) from e
-        if e.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        if e.errno in (errno.EACCES, errno.EPERM, errno.EROFS) or not where.is_dir():
             raise PxError("PX811", path=e.filename or where, reason=e.strerror) from e
         raise
 

@@ -34,7 +34,10 @@ def main(args: argparse.Namespace, context: Context) -> int:
     directory = context.directory / args.path if args.path else context.directory
     manifest = directory / "pyproject.toml"
     if manifest.exists():
-        raise PxError("PX004", path=manifest)
+        from px.project.manifest import Manifest
+
+        found = Manifest.read(manifest)
+        raise PxError("PX004" if found.is_project or found.workspace else "PX005", path=manifest)
     existed = directory.exists()
     before = set(directory.iterdir()) if existed else set[Path]()
     directory.mkdir(parents=True, exist_ok=True)

@@ -34,16 +34,35 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     parser.epilog = _EPILOG
     sandboxed.configure(parser)
-    parser.add_argument("target", help="what to run")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the target, passed on untouched")
+    parser.add_argument("target", metavar="TARGET", help="what to run")
+    parser.add_argument(
+        "arguments", nargs=argparse.REMAINDER, metavar="...", help="arguments of the target, passed on untouched"
+    )
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
     sandboxed.check_flags(args, "run")
-    if not args.sandbox:
-        built = host_env(context, "run")
-        become(args.target, args.arguments, built.env, built.variables)
-    return run_in_sandbox(args, context, "run", lambda _: (args.target, args.arguments))
+    try:
+        if not args.sandbox:
+            built = host_env(context, "run")
+            become(args.target, args.arguments, built.env, built.variables)
+        return run_in_sandbox(args, context, "run", lambda _: (args.target, args.arguments))
+    except PxError as e:
+        if e.code == "PX020":
+            raise _about_scripts(context, e) from None
+        raise
+
+
+def _about_scripts(context: Context, error: PxError) -> PxError:
+    """Say more if the target is a script of a project that is not installed: uv has the same rule, and it surprises."""
+    from px.project.discovery import discover
+
+    for manifest in discover(context.directory).manifests:
+        if error.fields["target"] in manifest.scripts and not manifest.is_package:
+            why = f"It is a script of {manifest.name}, which is not installed: its manifest has no [build-system]."
+            fix = f"Set [tool.uv] package = true in {manifest.path}, then run: px sync"
+            return PxError("PX020", why=[why], fix=[fix], **error.fields)
+    return error
 
 
 def host_env(context: Context, command: str) -> BuiltEnv:

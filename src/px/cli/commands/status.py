@@ -16,7 +16,7 @@ SUMMARY = "Show the project's state and what to do next"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "With -v the packages of the env are listed too."
+    parser.epilog = "With -v the groups and extras that there are, and the packages of the env, are listed too."
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
@@ -26,7 +26,7 @@ def main(args: argparse.Namespace, context: Context) -> int:
     if context.json:
         context.emit(f"{status.name or 'no project'}: {status.host.state}", status.as_json())
         return 0
-    for line in render(status):
+    for line in render(status, everything=bool(args.verbose)):
         print(line)
     if args.verbose and status.host.profile_oid:
         for name, version in _packages(context, status.host.profile_oid):
@@ -34,14 +34,18 @@ def main(args: argparse.Namespace, context: Context) -> int:
     return 0
 
 
-def render(status: Status) -> list[str]:
+def render(status: Status, *, everything: bool = False) -> list[str]:
     if status.root is None:
-        return [f"No project at {status.directory}", f"  state    {status.host.state}", "  next     px init"]
+        next_action = f"  next     {status.host.next_action}"
+        return [f"No project at {status.directory}", f"  state    {status.host.state}", next_action]
     title = f"{status.name} {status.version or ''}".rstrip()
     lines = [f"{console.paint(title, 'bold')}  ({status.root})"]
     if status.workspace:
-        lines.append(f"  workspace of {len(status.members) + 1}: {', '.join(status.members)}")
+        lines.append(f"  members  {', '.join(status.members) or 'none'}")
     lines.append(f"  lock     {status.lock or 'none'}: {status.lock_state}")
+    if everything:
+        lines.append(f"  groups   {', '.join(status.groups) or 'none'}")
+        lines.append(f"  extras   {', '.join(status.extras) or 'none'}")
     lines += _target("host", status.host) + _target("sandbox", status.sandbox)
     return lines
 
@@ -52,8 +56,7 @@ def _target(name: str, target: TargetStatus) -> list[str]:
     if target.python:
         lines.append(f"           runtime {target.python}")
     if target.env:
-        chosen = ", ".join(_chosen(target)) or "default groups"
-        lines += [f"           env     {target.env}", f"           with    {chosen}"]
+        lines += [f"           env     {target.env}", f"           with    {', '.join(_chosen(target))}"]
     if not target.state.endswith("Consistent"):
         lines.append(f"           next    {target.next_action}")
     return lines
@@ -61,10 +64,9 @@ def _target(name: str, target: TargetStatus) -> list[str]:
 
 def _chosen(target: TargetStatus) -> list[str]:
     s = target.selection
-    found = [f"group {g}" for g in s["groups"]] + [f"without {g}" for g in s["no_groups"]]
-    found += [f"extra {e}" for e in s["extras"]]
-    found += [words for key, words in (("all_groups", "all groups"), ("all_extras", "all extras")) if s[key]]
-    return found + ([] if s["default_groups"] else ["no default groups"])
+    found = ["all groups" if s["all_groups"] else "default groups" if s["default_groups"] else "no default groups"]
+    found += [f"group {g}" for g in s["groups"]] + [f"not group {g}" for g in s["no_groups"]]
+    return found + (["all extras"] if s["all_extras"] else [f"extra {e}" for e in s["extras"]])
 
 
 def _packages(context: Context, profile: str) -> list[tuple[str, str]]:

@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=duration,
         default=DEFAULT_GRACE,
         metavar="TIME",
-        help="keep what was used within TIME: 14d, 12h, 0",
+        help="keep what was used within TIME: 12h, 30d, 0 (default: 14d)",
     )
 
 

@@ -45,7 +45,8 @@ def main(args: argparse.Namespace, context: Context) -> int:
     message = f"{total} objects: {found}"
     if broken:
         names = "; ".join(f"{d.kind} {d.oid[:12]}: {d.note}" for d in broken[:5])
-        raise PxError("PX803", count=len(broken), total=total, reason=names)
+        remedy = "Build again what needs them: px sync --force" if repair else "Repair them: px store verify"
+        raise PxError("PX803", count=len(broken), total=total, reason=names, remedy=remedy)
     if not context.json:
         print(message)
     context.emit(message, {"objects": total, "damaged": [vars(d) | {"problems": list(d.problems)} for d in damaged]})

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from px.cli.commands.sync import report
 from px.project import lock
+from px.project.why import check_locked
 
 if TYPE_CHECKING:
     import argparse
 
     from px.cli.context import Context
+    from px.project.discovery import Project
 
 SUMMARY = "Lock newer versions"
 
@@ -23,5 +25,11 @@ def main(args: argparse.Namespace, context: Context) -> int:
     from px.cli.workflow import change
 
     names = tuple(args.packages)
-    report(context, change(context, "update", lambda p: lock.relock(p, upgrade=names, offline=context.offline)))
+
+    def action(project: Project) -> None:
+        if names and project.lock.is_file():
+            check_locked(project, names)
+        lock.relock(project, upgrade=names, offline=context.offline)
+
+    report(context, change(context, "update", action))
     return 0
