@@ -127,7 +127,8 @@ def _pylock_choices(project: Project, selection: Selection) -> tuple[list[str] |
         groups: list[str] | None = list(project.manifest.groups)
     elif selection.groups or selection.no_groups or not selection.default_groups:
         default = project.manifest.tool("uv").get("default-groups", ["dev"]) if selection.default_groups else []
-        groups = sorted(set(default) | set(selection.groups) - set(selection.no_groups))
+        default = project.manifest.groups if default == "all" else default
+        groups = sorted((set(default) | set(selection.groups)) - set(selection.no_groups))
     else:
         groups = None
     return extras, groups
