@@ -8,6 +8,7 @@ import shutil
 import tomllib
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
@@ -69,12 +70,13 @@ class Credentials:
         return parts._replace(netloc=f"{user}:{password}@{host}").geturl()
 
     def _find(self, url: str) -> tuple[str, str] | None:
-        for index in self._indexes:
-            if _same_realm(index.url, url):
-                found = _from_variables(index.name) or _from_url(index.url) or self._from_keyring(index.url)
-                if found is not None:
-                    return found
-        return _from_netrc(urlsplit(url).hostname or "")
+        # One host may serve several indexes, each with a password of its own: the nearest path is asked first.
+        near = [index for index in self._indexes if _same_realm(index.url, url)]
+        for index in sorted(near, key=lambda index: -_shared_path(index.url, url)):
+            found = _from_variables(index.name) or _from_url(index.url) or self._from_keyring(index.url)
+            if found is not None:
+                return found
+        return _from_netrc(urlsplit(url).hostname or "") or _from_login(url)
 
     def _from_keyring(self, url: str) -> tuple[str, str] | None:
         provider = os.environ.get("UV_KEYRING_PROVIDER") or next(
@@ -139,6 +141,28 @@ def _from_netrc(host: str) -> tuple[str, str] | None:
     except (OSError, netrc.NetrcParseError):
         return None
     return (found[0], found[2] or "") if found else None
+
+
+def _from_login(url: str) -> tuple[str, str] | None:
+    """What ``uv auth login`` stored for the service that the URL lies under."""
+    data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    stored = _read(Path(os.environ.get("UV_CREDENTIALS_DIR") or data / "uv" / "credentials", "credentials.toml"))
+    path = urlsplit(url).path
+    fitting = [
+        c
+        for c in stored.get("credential", ())
+        if c.get("scheme") == "basic"
+        and _same_realm(c["service"], url)
+        and path.startswith(urlsplit(c["service"]).path)
+    ]
+    best = max(fitting, key=lambda c: len(c["service"]), default=None)
+    return (str(best.get("username") or ""), str(best.get("password") or "")) if best else None
+
+
+def _shared_path(one: str, other: str) -> int:
+    """How many leading parts of their paths two URLs have in common."""
+    parts = zip(urlsplit(one).path.split("/"), urlsplit(other).path.split("/"), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], parts))
 
 
 def _same_realm(one: str, other: str) -> bool:
