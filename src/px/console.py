@@ -133,8 +133,10 @@ class Progress:
         width = 24
         share = min(1.0, self.done / self.total) if self.total else 0.0
         bar = "━" * int(width * share) + " " * (width - int(width * share))
+        # Not every index says how large its files are.
+        of = f" / {self._amount(self.total)}" if self.total else ""
         with _lock:
-            sys.stderr.write(f"{_CLEAR}{self.label} {bar} {self._amount(self.done)} / {self._amount(self.total)}")
+            sys.stderr.write(f"{_CLEAR}{self.label} {bar if self.total else '…'} {self._amount(self.done)}{of}")
             sys.stderr.flush()
 
     def __enter__(self) -> Progress:  # noqa: PYI034 - typing.Self would import typing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from px import __version__, console
 from px.cli.main import COMMANDS, GROUPS, run
 from px.cli.target import resolve
-from tests.support.px import run_px
+from tests.support.px import PX, run_px
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,9 +106,52 @@ def test_errors_go_to_stderr_and_json_to_stdout(tmp_path: Path) -> None:
 def test_completions(shell: str, tmp_path: Path) -> None:
     script = run_px("completions", shell, cwd=tmp_path).stdout
     assert "gc" in script
-    if shell == "bash":
-        probe = script + '\nCOMP_WORDS=(px store g); COMP_CWORD=2; _px; echo "${COMPREPLY[@]}"'
-        assert subprocess.run(["bash", "-c", probe], capture_output=True, text=True, check=True).stdout == "gc\n"
+    if shell == "fish":
+        assert "from completions' -a zsh" in script
+        assert "from run' -F" in script
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("px store g", "gc"),
+        ("px sy", "sync"),
+        ("px --js", "--json"),
+        ("px -q --project elsewhere store -q ver", "verify"),
+        ("px --offline sync --res", "--reset"),
+        ("px completions z", "zsh"),
+        ("px run scr", "script.py"),
+    ],
+)
+def test_completing_a_line_in_bash(line: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("")
+    script = run_px("completions", "bash", cwd=tmp_path).stdout
+    script += f'\nCOMP_WORDS=({line}); COMP_CWORD={len(line.split()) - 1}; _px; echo "${{COMPREPLY[@]}}"'
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == words + "\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["sandbox", "list"], ["doctor", "--json"]])
+def test_an_answer_that_nobody_can_take(arguments: list[str], tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [PX, *arguments], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 120
+    assert done.stderr == "px: the answer cannot be written: No space left on device\n"
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as gone:
+        done = subprocess.run(
+            [PX, *arguments], cwd=tmp_path, stdout=gone, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_terminal_that_lacks_a_sign(tmp_path: Path) -> None:
+    (tmp_path / "größe").mkdir()
+    done = run_px("status", cwd=tmp_path / "größe", PYTHONIOENCODING="ascii")
+    assert "gr\\xf6\\xdfe" in done.stdout
 
 
 @pytest.fixture

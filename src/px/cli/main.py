@@ -6,6 +6,8 @@ that ``px --help`` imports none.
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
 
@@ -61,7 +63,23 @@ _ALONE = ("-q", "--quiet", "-v", "--verbose", "--debug", "--json", "--no-color",
 
 def main() -> None:
     """Run px; the console script."""
-    sys.exit(run(sys.argv[1:]))
+    try:
+        code = run(sys.argv[1:])
+        if sys.stdout is not None:  # None where the caller closed it
+            sys.stdout.flush()
+    except OSError as e:  # what a command meets is handled where it runs: only our own output is left
+        code = _unwritten(e)
+    sys.exit(code)
+
+
+def _unwritten(error: OSError) -> int:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered must not fail again at the end
+    if isinstance(error, BrokenPipeError):
+        return 141  # the reader of our output is gone: not an error of ours
+    from px.errors import EXIT_INTERNAL
+
+    sys.stderr.write(f"px: the answer cannot be written: {error.strerror}\n")
+    return EXIT_INTERNAL
 
 
 def run(argv: Sequence[str]) -> int:
@@ -130,6 +148,8 @@ def _run_command(name: str, argv: list[str]) -> int:
     parser = make_parser(name)
     module.configure(parser)
     args = parser.parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr is: a terminal may lack a sign that we print
     level = console.QUIET if args.quiet else console.DEBUG if args.debug else console.NORMAL + min(args.verbose, 1)
     console.configure(level=level, color=False if args.no_color else None)
     from px.cli.context import Context
@@ -140,10 +160,11 @@ def _run_command(name: str, argv: list[str]) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("\nInterrupted.\n")
         return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader of our output is gone: not an error of ours
-        return 141
+    except BrokenPipeError as e:
+        return _unwritten(e)
     except Exception as e:  # noqa: BLE001 - the last resort: no traceback reaches a user
+        if isinstance(e, OSError) and e.errno == errno.ENOSPC and e.filename is None:
+            return _unwritten(e)  # a full disk under px's home has been said as PX810
         return _failed(e, args)
 
 

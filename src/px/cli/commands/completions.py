@@ -34,23 +34,41 @@ def main(args: argparse.Namespace, context: Context) -> int:
 
 def flags(name: str) -> list[str]:
     """Every long flag of a command, read from its own parser."""
+    return sorted(o for action in _parser(name)._actions for o in action.option_strings if o.startswith("--"))
+
+
+def choices(name: str) -> list[str]:
+    """The words that a command takes, where it takes only some."""
+    return [str(c) for action in _parser(name)._actions if not action.option_strings for c in action.choices or ()]
+
+
+def _parser(name: str) -> argparse.ArgumentParser:
     from px.cli.main import COMMANDS, make_parser
 
     parser = make_parser(name)
     importlib.import_module(f"px.cli.commands.{COMMANDS[name].module}").configure(parser)
-    return sorted(o for action in parser._actions for o in action.option_strings if o.startswith("--"))
+    return parser
 
 
+_FILES = ("run", "test", "init", "pack verify")
 _BASH = """\
 # px completion for bash
 _px() {{
-  local cur="${{COMP_WORDS[COMP_CWORD]}}" command="${{COMP_WORDS[1]}}" words=""
-  case "$command" in {groups}) [ "$COMP_CWORD" -gt 2 ] && command="$command ${{COMP_WORDS[2]}}" ;; esac
-  [ "$COMP_CWORD" -eq 1 ] && command=""
+  local cur="${{COMP_WORDS[COMP_CWORD]}}" command="" words="" choices="" i
+  for ((i = 1; i < COMP_CWORD; i++)); do
+    case "$command,${{COMP_WORDS[i]}}" in
+      *,--project) ((i++)) ;;
+      *,-*) ;;
+      ,*) command="${{COMP_WORDS[i]}}" ;;
+      {grouped}) command="$command ${{COMP_WORDS[i]}}" ;;
+    esac
+  done
   case "$command" in
 {cases}
   esac
-  if [[ "$cur" != -* && "$command" == *[a-z]* && ! "$command" =~ ^({groups})$ ]]; then
+  if [[ "$cur" != -* && -n "$choices" ]]; then
+    COMPREPLY=($(compgen -W "$choices" -- "$cur"))
+  elif [[ "$cur" != -* && -n "$command" && ! "$command" =~ ^({groups})$ ]]; then
     COMPREPLY=($(compgen -f -- "$cur"))
   else
     COMPREPLY=($(compgen -W "$words" -- "$cur"))
@@ -64,11 +82,16 @@ def _bash() -> str:
     from px.cli.main import COMMANDS, GROUPS
 
     top = sorted({name.split(" ")[0] for name in COMMANDS})
-    rows = {"": [*top, "--help", "--version"]} | {name: flags(name) for name in COMMANDS}
+    rows = {"": [*top, *flags("doctor"), "--version"]} | {name: flags(name) for name in COMMANDS}
     for group in GROUPS:
         rows[group] = [name.split(" ")[1] for name in COMMANDS if name.startswith(group + " ")]
-    cases = "\n".join(f'    "{name}") words="{" ".join(words)}" ;;' for name, words in rows.items())
-    return _BASH.format(groups="|".join(GROUPS), cases=cases)
+    limited = {name: choices(name) for name in COMMANDS}
+    cases = "\n".join(
+        f'    "{name}") words="{" ".join(words)}" choices="{" ".join(limited.get(name, ()))}" ;;'
+        for name, words in rows.items()
+    )
+    grouped = "|".join(f"{group},*" for group in GROUPS)
+    return _BASH.format(groups="|".join(GROUPS), grouped=grouped, cases=cases)
 
 
 def _zsh() -> str:
@@ -88,6 +111,9 @@ def _fish() -> str:
         else:
             lines.append(f"complete -c px -n __fish_use_subcommand -a {head} -d '{_quote(command.summary)}'")
         lines += [f"complete -c px -n '{seen}' -l {flag[2:]}" for flag in flags(name)]
+        lines += [f"complete -c px -n '{seen}' -a {word}" for word in choices(name)]
+        if name in _FILES:
+            lines.append(f"complete -c px -n '{seen}' -F")
     lines += [f"complete -c px -n __fish_use_subcommand -a {g} -d '{_quote(text)}'" for g, text in GROUPS.items()]
     return "\n".join(lines) + "\n"
 
