@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 _NOT_KEPT = {"bin", ".lock", "uv_cache.json", "uv_build.json", "REQUESTED"}
 
 
-def editable_files(home: Home, name: str, path: Path, interpreter: Interpreter, *, offline: bool) -> dict[str, bytes]:
+def editable_files(
+    home: Home, name: str, path: Path, interpreter: Interpreter, *, root: Path, offline: bool
+) -> dict[str, bytes]:
     """The files that an editable install of ``path`` adds to site-packages: a .pth or a finder, and metadata.
 
     They hold the project's absolute path, so they are kept per project in the cache, never in the store.
@@ -30,7 +32,7 @@ def editable_files(home: Home, name: str, path: Path, interpreter: Interpreter, 
     key = _key(path, interpreter)
     kept = home.cache / "editables" / key
     if not kept.is_dir():
-        _install(name, path, interpreter, kept, offline=offline)
+        _install(name, path, interpreter, kept, root=root, offline=offline)
     return {
         os.fspath(file.relative_to(kept)): file.read_bytes()
         for file in sorted(kept.rglob("*"))
@@ -53,14 +55,14 @@ def _key(path: Path, interpreter: Interpreter) -> str:
     return digest.hexdigest()[:40]
 
 
-def _install(name: str, path: Path, interpreter: Interpreter, kept: Path, *, offline: bool) -> None:
+def _install(name: str, path: Path, interpreter: Interpreter, kept: Path, *, root: Path, offline: bool) -> None:
     console.detail(f"{name}: making the editable install of {path}")
     kept.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=".making-", dir=kept.parent))
     try:
         done = uv.uv(
             "pip", "install", "--quiet", "--no-deps", "--target", scratch / "site", "--python", interpreter.executable,
-            "--editable", path, cwd=path, offline=offline,
+            "--project", root, "--editable", path, cwd=path, offline=offline,
         )  # fmt: skip
         if not done.ok:
             remedy = "Check [build-system] and the version in pyproject.toml."

@@ -220,7 +220,7 @@ class Packages:
                 out = scratch.path / "out"
                 out.mkdir()
                 wheel = self.builder.build(artifact, self._source(artifact, scratch.path), out)
-                version = artifact.version or wheel.name.split("-")[1]
+                version = sdist.built_version(artifact, wheel)
                 return unpack_wheel(
                     wheel, draft.tree(), name=artifact.name, version=version, source=self._key(artifact)
                 )
@@ -233,6 +233,8 @@ class Packages:
 
     def _source(self, artifact: Artifact, scratch: Path) -> Path:
         if artifact.kind == "vcs":
+            if self.offline:
+                raise PxError("PX202", package=artifact.label, artifact=f"commit {artifact.commit}")
             return sdist.checkout(artifact, scratch / "repository")
         if artifact.kind == "directory":
             return self.root / artifact.location

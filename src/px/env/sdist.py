@@ -41,6 +41,8 @@ class HostBuilder:
     """Builds with uv and whatever compiler this machine has."""
 
     interpreter: Interpreter
+    root: Path
+    """The project whose settings of uv hold for its dependencies too: build requirements come from its indexes."""
     offline: bool
 
     def identity(self, _: Artifact) -> list[Value]:
@@ -54,8 +56,8 @@ class HostBuilder:
         console.info(f"Building {artifact.label} on this machine (it has no wheel for it) …")
         directory = source / artifact.subdirectory if artifact.subdirectory and source.is_dir() else source
         done = uv.uv(
-            "build", "--wheel", "--out-dir", out, "--python", self.interpreter.executable, "--no-create-gitignore",
-            directory, cwd=out, offline=self.offline,
+            "build", "--project", self.root, "--wheel", "--out-dir", out, "--python", self.interpreter.executable,
+            "--no-create-gitignore", directory, cwd=out, offline=self.offline,
         )  # fmt: skip
         built = sorted(out.glob("*.whl"))
         if not done.ok or len(built) != 1:
@@ -70,6 +72,19 @@ def build_failure(artifact: Artifact, done: process.Finished) -> PxError:
     return PxError("PX204", package=artifact.name, version=artifact.version, reason=reason, remedy=remedy)
 
 
+def built_version(artifact: Artifact, wheel: Path) -> str:
+    """The version of the wheel that was built; it must be the locked one, if one is locked."""
+    from packaging.utils import parse_wheel_filename
+    from packaging.version import Version
+
+    version = parse_wheel_filename(wheel.name)[1]
+    if artifact.version and version != Version(artifact.version):
+        reason = f"It says that it is version {version}, and the lock has {artifact.version}."
+        remedy = f"Lock what it says now: px update {artifact.name}"
+        raise PxError("PX204", package=artifact.name, version=artifact.version, reason=reason, remedy=remedy)
+    return artifact.version or str(version)
+
+
 def missing_on_host(log: str) -> str | None:
     """The header, tool or library that a build log says it did not find."""
     for pattern, text in _MISSING:
@@ -80,26 +95,20 @@ def missing_on_host(log: str) -> str | None:
 
 
 def checkout(artifact: Artifact, into: Path) -> Path:
-    """Fetch the commit that the lock pins, and nothing else of the repository."""
+    """Fetch the commit that the lock pins, with the tags before it: many versions are computed from these.
+
+    What older commits contain is left where it is, if the server knows how to.
+    """
     url = artifact.location.removeprefix("git+")
     steps: list[list[str | Path]] = [
         ["git", "init", "--quiet", into],
-        [
-            "git",
-            "-C",
-            into,
-            "fetch",
-            "--quiet",
-            "--depth",
-            "1",
-            url,
-            artifact.commit,
-        ],
-        ["git", "-C", into, "-c", "advice.detachedHead=false", "checkout", "--quiet", "FETCH_HEAD"],
+        ["git", "-C", into, "remote", "add", "origin", url],
+        ["git", "-C", into, "fetch", "--quiet", "--filter=blob:none", "--tags", "origin", artifact.commit],
+        ["git", "-C", into, "-c", "advice.detachedHead=false", "checkout", "--quiet", artifact.commit],
         ["git", "-C", into, "submodule", "--quiet", "update", "--init", "--recursive", "--depth", "1"],
     ]
     for step in steps:
-        done = process.run(step)
+        done = process.run(step, env={**os.environ, "GIT_TERMINAL_PROMPT": "0"})
         if not done.ok:
             reason = console.redact(done.stderr.strip())
             raise PxError("PX201", package=artifact.name, artifact=f"commit {artifact.commit}", reason=reason)

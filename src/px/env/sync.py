@@ -41,7 +41,7 @@ def build_host(
     artifacts = select(store.home, project, selection, interpreter.runtime, inputs=situation.inputs, offline=offline)
     installed = [a for a in artifacts if not a.editable]
     editables = [a for a in artifacts if a.editable]
-    builder = HostBuilder(interpreter, offline)
+    builder = HostBuilder(interpreter, project.root, offline)
     makers = Packages(store, project.root, Credentials(project), builder, offline=offline)
     profile = Profile(
         runtime=interpreter.runtime,
@@ -69,5 +69,5 @@ def _editable_files(
     found: dict[str, bytes] = {}
     for artifact in editables:
         path = (project.root / artifact.directory).resolve()
-        found |= editable_files(store.home, artifact.name, path, interpreter, offline=offline)
+        found |= editable_files(store.home, artifact.name, path, interpreter, root=project.root, offline=offline)
     return found
