@@ -15,6 +15,7 @@ from px.project.discovery import discover, try_discover
 from px.project.fingerprint import VERSION
 from px.project.manifest import Manifest
 from px.project.selection import Selection
+from px.project.status import gather
 from px.project.transaction import restoring
 from px.project.why import chains
 
@@ -224,6 +225,14 @@ name = "leaf"
 version = "4"
 source = { registry = "r" }
 """
+
+
+def test_status_names_the_groups_and_extras_of_all_members(home: Home, tmp_path: Path) -> None:
+    groups = "[dependency-groups]\n{} = []\n"
+    root = project(tmp_path / "w", '[tool.uv.workspace]\nmembers = ["a"]\n' + groups.format("dev"))
+    project(root / "a", '[project]\nname = "a"\n[project.optional-dependencies]\nx = []\n' + groups.format("lint"))
+    status = gather(home, root, offline=True, frozen=False)
+    assert (status.groups, status.extras) == (("dev", "lint"), ("x",))
 
 
 def test_why_shows_every_chain(tmp_path: Path) -> None:
