@@ -84,6 +84,14 @@ def test_a_manifest_without_a_project_is_said_to_be_one(tmp_path: Path) -> None:
     assert "[project]" in run_px("status", cwd=tmp_path).stdout
 
 
+def test_a_project_cannot_be_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in ("file", "file/below"):
+        done = run_px("init", path, cwd=tmp_path, check=False)
+        assert done.returncode == 121
+        assert done.stderr.startswith("PX040")
+
+
 def test_a_home_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "a"\nversion = "1"\nrequires-python = ">=3.11"\n')
     (tmp_path / "file").write_text("")

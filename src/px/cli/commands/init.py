@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from px import console
@@ -39,8 +38,12 @@ def main(args: argparse.Namespace, context: Context) -> int:
         found = Manifest.read(manifest)
         raise PxError("PX004" if found.is_project or found.workspace else "PX005", path=manifest)
     existed = directory.exists()
-    before = set(directory.iterdir()) if existed else set[Path]()
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        before = set(directory.iterdir())
+    except OSError as e:
+        problem = e.strerror or str(e)
+        raise PxError("PX040", option="px init", value=directory, problem=problem, example="px init my-project") from e
     flags = ["--package"] if args.package else ["--app", "--no-package"]
     flags += ["--name", args.name] if args.name else []
     flags += ["--python", args.python] if args.python else []
@@ -49,7 +52,7 @@ def main(args: argparse.Namespace, context: Context) -> int:
             "start the project", "init", "--no-workspace", *flags, directory, cwd=directory, offline=context.offline,
             remedy="Choose another name: px init --name NAME",
         )  # fmt: skip
-        console.info(f"Started {manifest.parent.name} at {manifest}")
+        console.info(f"Started {args.name or manifest.parent.name} at {manifest}")
         ready = ensure_env(replace(context, directory=directory), "sync")
     except BaseException:
         for path in set(directory.iterdir()) - before:
