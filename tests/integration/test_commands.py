@@ -152,6 +152,18 @@ def test_a_missing_env_is_rebuilt_in_development(synced: Path) -> None:
     assert run_px("run", "python", "-c", "print(1)", cwd=synced).stdout == "1\n"
 
 
+def test_the_projects_link_is_that_of_the_home_in_use(synced: Path) -> None:
+    current = synced / ".px/envs/current"
+    ours = os.readlink(current)
+    run_px("sync", cwd=synced, PX_HOME=str(synced.parent / "another-home"))
+    assert os.readlink(current) != ours
+    for removed in (False, True):
+        if removed:
+            current.unlink()
+        assert "up to date" in run_px("sync", cwd=synced).stderr
+        assert os.readlink(current) == ours
+
+
 def test_a_wrong_hash_in_the_lock_is_refused(app: Path, index: Index) -> None:
     subprocess.run([UV, "lock", "-q"], cwd=app, check=True)
     lock = app / "uv.lock"

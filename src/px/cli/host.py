@@ -30,7 +30,8 @@ def sync_warm(target: str) -> bool:
         if raw is None or not raw["name"]:
             return False
         built, link = raw["envs"][target], os.path.join(raw["root"], ".px", "envs", "current")
-        if not all(map(os.path.isdir, built["layers"] if target == "sandbox" else [link])):
+        whole = all(map(os.path.isdir, built["layers"])) if target == "sandbox" else os.readlink(link) == built["env"]
+        if not whole:
             return False
     except (OSError, KeyError, TypeError, AttributeError):
         return False

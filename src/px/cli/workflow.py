@@ -12,7 +12,7 @@ from px.project import lock as locks
 from px.project import rules
 from px.project.discovery import Project, discover
 from px.project.fingerprint import record_name
-from px.project.situation import Situation, inspect, remember
+from px.project.situation import Situation, inspect, link, remember
 from px.project.state import State, Target
 from px.project.transaction import restoring
 from px.store.files import disk_errors
@@ -62,9 +62,8 @@ def ensure_env(
             chosen = selection or situation.selection(target)
             return Ready(project, build_target(context, situation, target, chosen, more=more), changed=True)
     if not allowed.must_build and not force and built is not None:
-        if project.root.joinpath(".px").exists() or target is not Target.HOST:
-            return Ready(project, built, changed=False)
-        remember(situation, target, built)  # the project's link was removed: only that is made again
+        if target is Target.HOST:
+            link(project.root, built.env)  # it may have been removed, or be another PX_HOME's
         return Ready(project, built, changed=False)
     with exclusive(context, project.root, log=target is Target.SANDBOX):
         if allowed.must_lock:
