@@ -33,9 +33,10 @@ def main(args: argparse.Namespace, context: Context) -> int:
 
     def action(_: Project) -> None:
         what = ", ".join(args.packages)
+        remedy = "Correct what uv names: the spelling, or another version: px add 'NAME<VERSION'"
         uv.must(
             f"add {what}", "add", "--no-sync", *flags, "--", *args.packages, cwd=context.directory,
-            offline=context.offline, remedy="Check the spelling, or ask for another version: px add 'NAME<VERSION'",
+            offline=context.offline, remedy=remedy,
         )  # fmt: skip
 
     report(context, change(context, "add", action))
