@@ -271,12 +271,20 @@ def test_store_verify_repairs_by_unpacking_and_refetching(synced: Path) -> None:
         path.write_bytes(content)
     done = run_px("store", "verify", "--no-repair", cwd=synced, check=False)
     assert "Repair them: px store verify" in done.stderr
+    assert "pkg-build hello-1.0-py3-none-any.whl: left as it is" in done.stderr
     done = run_px("store", "verify", cwd=synced)
     assert source.name in done.stderr
     assert package.relative_to(home / "store/objects/pkg-build").parts[0] in done.stderr
     assert "2 damaged, 0 not repaired" in done.stdout
     assert run_px("store", "verify", cwd=synced).stdout.endswith("all whole\n")
     assert run_px("run", "hello", cwd=synced, check=False).returncode == 3
+
+
+def test_gc_names_what_goes(synced: Path) -> None:
+    run_px("remove", "hello", cwd=synced)
+    said = run_px("store", "gc", "--grace", "0", "--dry-run", cwd=synced).stdout
+    for kind in ("pkg-build", "source"):
+        assert any(kind in line and "hello-1.0-py3-none-any.whl" in line for line in said.splitlines())
 
 
 def test_px_test(synced: Path) -> None:

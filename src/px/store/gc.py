@@ -149,7 +149,8 @@ class _Collector:
         for kind, oid in self.store.objects():
             if f"{kind}/{oid}" not in self.live_objects:
                 path = self.store.path(kind, oid)
-                yield Garbage(f"{kind} {oid}", path, size_of(path), "nothing refers to it")
+                what = f"{kind} {oid} {self.store.file_of(kind, oid)}".rstrip()
+                yield Garbage(what, path, size_of(path), "nothing refers to it")
 
     def _packed(self) -> Iterator[Garbage]:
         """Packed images: a note for each, and the blobs that no note within the grace period speaks of."""

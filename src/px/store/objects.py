@@ -85,6 +85,11 @@ class Store:
         except (FileNotFoundError, ValueError):
             return {}
 
+    def file_of(self, kind: str, oid: str) -> str:
+        """The name of the file that an object is or was made of, where that is known: people know no oids."""
+        meta = self.meta(kind, oid)
+        return str(meta.get("filename") or meta.get("url") or "").rpartition("/")[2]
+
     def lookup(self, kind: str, key: str) -> str | None:
         """The oid of the object that ``key`` made before, if it is still here."""
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from px import console
@@ -30,6 +30,8 @@ class Damage:
     problems: tuple[str, ...]
     repaired: bool
     note: str
+    file: str = ""
+    """What it is or was made of, where that is known."""
 
 
 def verify(store: Store, repairs: Mapping[str, Repair], *, repair: bool) -> tuple[int, list[Damage]]:
@@ -46,7 +48,8 @@ def verify(store: Store, repairs: Mapping[str, Repair], *, repair: bool) -> tupl
 
         for (kind, oid), problems in zip(objects, pool.map(check, objects), strict=True):
             if problems:
-                damaged.append(Damage(kind, oid, tuple(problems), repaired=False, note="left as it is"))
+                file = store.file_of(kind, oid)
+                damaged.append(Damage(kind, oid, tuple(problems), repaired=False, note="left as it is", file=file))
     if repair:
         damaged = [_repair(store, repairs, d) for d in damaged]
     rebuild_index(store)
@@ -62,15 +65,15 @@ def _repair(store: Store, repairs: Mapping[str, Repair], damage: Damage) -> Dama
         payload = None
     store.discard(kind, oid)
     if kind not in repairs:
-        return Damage(kind, oid, damage.problems, repaired=False, note="removed; the next px sync makes it again")
+        return replace(damage, note="removed; the next px sync makes it again")
     try:
         repairs[kind](store, oid, payload, meta)
     except Exception as e:  # noqa: BLE001 - the reason is reported, the rest goes on
         first = str(e).splitlines()[0] if str(e) else type(e).__name__
-        return Damage(kind, oid, damage.problems, repaired=False, note=f"removed; not made again: {first}")
+        return replace(damage, note=f"removed; not made again: {first}")
     whole = store.has(kind, oid) and not store.problems(kind, oid)
     note = "made again" if whole else "removed; the next px sync makes it again"
-    return Damage(kind, oid, damage.problems, repaired=whole, note=note)
+    return replace(damage, repaired=whole, note=note)
 
 
 def rebuild_index(store: Store) -> None:

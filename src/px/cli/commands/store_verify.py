@@ -44,7 +44,7 @@ def main(args: argparse.Namespace, context: Context) -> int:
     found = f"{len(damaged)} damaged, {len(broken)} not repaired" if damaged else "all whole"
     message = f"{total} objects: {found}"
     if broken:
-        names = "; ".join(f"{d.kind} {d.oid[:12]}: {d.note}" for d in broken[:5])
+        names = "; ".join(f"{d.kind} {d.file or d.oid[:12]}: {d.note}" for d in broken[:5])
         remedy = "Build again what needs them: px sync --force" if repair else "Repair them: px store verify"
         raise PxError("PX803", count=len(broken), total=total, reason=names, remedy=remedy)
     if not context.json:
@@ -54,7 +54,8 @@ def main(args: argparse.Namespace, context: Context) -> int:
 
 
 def _report(damage: Damage) -> None:
-    console.warn(f"{damage.kind} {damage.oid} was damaged: {damage.note}")
+    file = f" ({damage.file})" if damage.file else ""
+    console.warn(f"{damage.kind} {damage.oid}{file} was damaged: {damage.note}")
     for problem in damage.problems[:5]:
         console.warn(f"  {problem}")
 
