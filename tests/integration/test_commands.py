@@ -287,6 +287,21 @@ def test_gc_names_what_goes(synced: Path) -> None:
         assert any(kind in line and "hello-1.0-py3-none-any.whl" in line for line in said.splitlines())
 
 
+def test_store_verify_finds_what_is_missing(synced: Path) -> None:
+    from px.store.tree import remove_tree
+
+    package = next((Path(os.environ["PX_HOME"]) / "store/objects/pkg-build").glob("*/tree/lib/hello")).parents[2]
+    remove_tree(package)
+    done = run_px("store", "verify", "--no-repair", cwd=synced, check=False)
+    assert "PX803" in done.stderr
+    assert package.name in done.stderr
+    done = run_px("store", "verify", cwd=synced)
+    assert "it is missing" in done.stderr
+    assert "1 damaged, 0 not repaired" in done.stdout
+    assert run_px("store", "verify", cwd=synced).stdout.endswith("all whole\n")
+    assert run_px("run", "hello", cwd=synced, check=False).returncode == 3
+
+
 def test_px_test(synced: Path) -> None:
     done = run_px("test", cwd=synced, check=False)
     assert "PX022" in done.stderr

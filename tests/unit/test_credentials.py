@@ -51,5 +51,6 @@ def test_what_uv_auth_login_stored(credentials: Credentials, tmp_path: Path) -> 
         )
     )
     assert credentials.authorize("https://host.example/two/f") == "https://two:x@host.example/two/f"
+    assert credentials.authorize("https://host.example/twofold/f") == "https://all:x@host.example/twofold/f"
     assert credentials.authorize("https://host.example/one/f") == "https://all:x@host.example/one/f"
     assert credentials.authorize("http://host.example/one/f") == "http://host.example/one/f"

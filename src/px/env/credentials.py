@@ -147,16 +147,17 @@ def _from_login(url: str) -> tuple[str, str] | None:
     """What ``uv auth login`` stored for the service that the URL lies under."""
     data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
     stored = _read(Path(os.environ.get("UV_CREDENTIALS_DIR") or data / "uv" / "credentials", "credentials.toml"))
-    path = urlsplit(url).path
     fitting = [
         c
         for c in stored.get("credential", ())
-        if c.get("scheme") == "basic"
-        and _same_realm(c["service"], url)
-        and path.startswith(urlsplit(c["service"]).path)
+        if c.get("scheme") == "basic" and _same_realm(c["service"], url) and _lies_under(url, c["service"])
     ]
     best = max(fitting, key=lambda c: len(c["service"]), default=None)
     return (str(best.get("username") or ""), str(best.get("password") or "")) if best else None
+
+
+def _lies_under(url: str, service: str) -> bool:
+    return f"{urlsplit(url).path}/".startswith(urlsplit(service).path.rstrip("/") + "/")
 
 
 def _shared_path(one: str, other: str) -> int:

@@ -33,7 +33,9 @@ def main(args: argparse.Namespace, context: Context) -> int:
     from px.env.repair import REPAIRS
 
     repair = not args.no_repair
+    lost = missing(context)
     total, damaged = verify(context.store, REPAIRS, repair=repair)
+    damaged += lost
     if repair and damaged:
         rebuild(context, damaged)
         damaged = [_again(context, d) for d in damaged]
@@ -88,15 +90,28 @@ def rebuild(context: Context, damaged: list[Damage]) -> None:
             console.warn(f"the {target} env of {root} could not be built again: {str(e).splitlines()[0]}")
 
 
+def missing(context: Context) -> list[Damage]:
+    """What the env of a project needs and the store does not have."""
+    needed = {ref for _, _, env in envs(context) for ref in env["objects"]}
+    gone = sorted(tuple(ref.split("/", 1)) for ref in needed if not context.store.has(*ref.split("/", 1)))
+    return [Damage(kind, oid, ("it is missing",), repaired=False, note="not made again") for kind, oid in gone]
+
+
 def affected(context: Context, gone: set[str]) -> Iterator[tuple[str, str, str]]:
     """(project, target, env) of every env that was made from one of these objects."""
+    for root, target, env in envs(context):
+        refs = {r for o in env["objects"] for r in (o, *_refs(context, o))}
+        if gone & refs:
+            yield root, target, env["env"]
+
+
+def envs(context: Context) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """(project, target, env) of every env on this machine whose project is still there."""
     for path in sorted(context.home.refs.glob("*.json")):
         try:
             record: dict[str, Any] = json.loads(path.read_bytes())
-            for target, env in record["envs"].items():
-                refs = {r for o in env["objects"] for r in (o, *_refs(context, o))}
-                if gone & refs and (Path(record["root"]) / "pyproject.toml").is_file():
-                    yield record["root"], target, env["env"]
+            if (Path(record["root"]) / "pyproject.toml").is_file():
+                yield from ((record["root"], target, env) for target, env in record["envs"].items())
         except (OSError, ValueError, KeyError):
             continue
 
