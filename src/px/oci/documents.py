@@ -77,17 +77,6 @@ class Platform:
     architecture: str
     variant: str = ""
 
-    @classmethod
-    def parse(cls, text: str) -> Platform:
-        parts = text.split("/")
-        if len(parts) not in (2, 3) or not all(parts):
-            raise PxError(
-                "PX903",
-                problem=f"{text!r} is not a platform",
-                fix=["Name it as in --platform linux/amd64,linux/arm64."],
-            )
-        return cls(*parts)
-
     def __str__(self) -> str:
         return "/".join(filter(None, (self.os, self.architecture, self.variant)))
 

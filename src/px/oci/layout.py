@@ -6,9 +6,11 @@ at the very same blobs, so engines that know only Docker's older archives load i
 
 from __future__ import annotations
 
+import os
 import shutil
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from px.errors import PxError
@@ -20,7 +22,6 @@ from px.store.files import open_atomically, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from px.oci.blobs import Blobs
     from px.oci.reference import Reference
@@ -72,9 +73,21 @@ def write_layout(blobs: Blobs, what: Release, directory: Path) -> None:
             stale.unlink()
 
 
+@contextmanager
+def open_output(path: Path) -> Iterator[BinaryIO]:
+    """A file that the user named: it appears whole, through a link too; pipes and devices are written as they are."""
+    target = Path(os.path.realpath(path))
+    if path.exists() and not target.is_file():
+        with path.open("wb") as out:
+            yield out
+    else:
+        with open_atomically(target) as out:
+            yield out
+
+
 def write_archive(blobs: Blobs, what: Release, path: Path) -> None:
     """Write the archive, complete or not at all."""
-    with building(blobs.home, path.parent), open_atomically(path) as out:
+    with building(blobs.home, path.parent), open_output(path) as out:
         stream_archive(blobs, what, out)
 
 

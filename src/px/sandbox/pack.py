@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from px.store.objects import Store
 
 USER = (1000, 1000)
+HOME = "home/px"
+"""Belongs to the user in an image: programs keep caches and settings there."""
 LABEL = "px."
 
 
@@ -46,7 +48,8 @@ LABEL = "px."
 class PackOptions:
     """What the flags of ``px pack image`` say about the image itself."""
 
-    entrypoint: tuple[str, ...] = ()
+    entrypoint: tuple[str, ...] | None = None
+    """None: the project's only console script, if it has exactly one."""
     cmd: tuple[str, ...] = ()
     ports: tuple[str, ...] = ()
     labels: dict[str, str] = field(default_factory=dict)
@@ -108,11 +111,11 @@ def commit_here(root: Path) -> Commit | None:
 
 
 def _app_layer(store: Store, blobs: Blobs, app: AppTree, own: Layer | None, options: PackOptions) -> LayerUse:
-    """The working tree at ``/app`` and the project's own metadata and scripts, in one layer."""
-    identity: list[Value] = ["app", app.oid, own.oid if own else None]
+    """The working tree at ``/app``, the project's own metadata and scripts, and the user's home, in one layer."""
+    identity: list[Value] = ["app", app.oid, own.oid if own else None, HOME]
 
     def parts() -> list[Part]:
-        found = [Part(app.root, app.entries, "app", USER)]
+        found = [Part(app.root, app.entries, "app", USER), Part(app.root, (), HOME, USER)]
         if own is not None:
             found.append(Part(own.tree, tree_spec(store.payload(own.kind, own.oid))))
         return found
@@ -129,10 +132,8 @@ def _spec(
     commit: Commit | None,
     app: AppTree,
 ) -> ImageSpec:
-    entrypoint, cmd = options.entrypoint, options.cmd
-    if not entrypoint and not cmd:
-        scripts = sorted(project.here.scripts) if project.here.is_package else []
-        entrypoint, cmd = ((scripts[0],), ()) if len(scripts) == 1 else ((), ("python",))
+    entrypoint = _only_script(project) if options.entrypoint is None else options.entrypoint
+    cmd = options.cmd or (() if entrypoint else ("python",))
     created = commit.time if commit else 0
     labels = {
         f"{LABEL}sbx_id": made.sbx_id,
@@ -147,13 +148,18 @@ def _spec(
     return ImageSpec(
         platform=Platform("linux", derived.base.architecture),
         created=created,
-        env={**made.variables, "HOME": "/home/px"},
+        env={**made.variables, "HOME": f"/{HOME}"},
         entrypoint=entrypoint,
         cmd=cmd,
         ports=options.ports,
         labels=labels,
         annotations=_annotations(project, derived, commit, created),
     )
+
+
+def _only_script(project: Project) -> tuple[str, ...]:
+    scripts = tuple(project.here.scripts) if project.here.is_package else ()
+    return scripts if len(scripts) == 1 else ()
 
 
 def _annotations(project: Project, derived: Derived, commit: Commit | None, created: int) -> dict[str, str]:

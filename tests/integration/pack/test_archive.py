@@ -71,6 +71,8 @@ def test_docker_answers_as_the_sandbox_does(project: Project, tmp_path: Path, do
         assert "demo-app==1.2.3 hello==1.0 leaf==1.0" in theirs.stdout
     who = docker.run("run", "--rm", "--network=none", "--entrypoint", "id", f"{name}:oci").stdout
     assert who.startswith("uid=1000(")
+    home = ("--entrypoint", "sh", f"{name}:oci", "-c", "touch ~/.cache && ls -A ~")
+    assert docker.run("run", "--rm", "--network=none", *home).stdout == ".cache\n", "its home is its own"
     docker.run("image", "rm", f"{name}:oci", f"{name}:docker")
 
 

@@ -202,11 +202,32 @@ def test_without_a_single_console_script_python_is_the_command(project: Project,
 
 
 @pytest.mark.parametrize(
+    ("flags", "entrypoint", "cmd"),
+    [
+        (["--cmd", "--port 80"], ["demo-app"], ["--port", "80"]),
+        (["--entrypoint", ""], None, ["python"]),
+        (["--entrypoint", "", "--cmd", "python -V"], None, ["python", "-V"]),
+        (["--entrypoint", "python -m demo_app"], ["python", "-m", "demo_app"], None),
+    ],
+    ids=str,
+)
+def test_entrypoint_and_its_arguments(
+    shared: Project, tmp_path: Path, flags: list[str], entrypoint: list[str] | None, cmd: list[str] | None
+) -> None:
+    shared.pack("--out", tmp_path / "x.tar", *flags)
+    config = image_in(tmp_path / "x.tar").config["config"]
+    assert (config.get("Entrypoint"), config.get("Cmd")) == (entrypoint, cmd)
+    assert shared.verify(tmp_path / "x.tar").returncode == 0
+
+
+@pytest.mark.parametrize(
     "flags",
     [
         ["--expose", "high"], ["--expose", "70000"], ["--label", "nothing"], ["--label", "px.sbx_id=mine"],
         ["--platform", "windows/amd64"], ["--platform", "linux/s390x"], ["--format", "docker", "--compression", "zstd"],
-        ["--push"], ["--push", "--tag", "px.local/x:1"],
+        ["--push"], ["--push", "--tag", "px.local/x:1"], ["--tag", "example.org/x@sha256:" + 64 * "0"],
+        ["--expose", "٣"], ["--platform", "amd64"], ["--platform", ","], ["--out", ""], ["--sbom", ""],
+        ["--sbom", "src"], ["--entrypoint", "sh -c 'exit"], ["--cmd", "it's"],
     ],
     ids=" ".join,
 )  # fmt: skip

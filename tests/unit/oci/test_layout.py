@@ -16,7 +16,7 @@ from px.home import Home
 from px.oci.blobs import Blobs, TreeRef
 from px.oci.config import ImageSpec, build_image, config_document
 from px.oci.documents import DOCKER, FORMATS, OCI, Platform
-from px.oci.layout import write_archive, write_layout
+from px.oci.layout import open_output, write_archive, write_layout
 from px.store.objects import Store
 from tests.unit.oci.images import AMD64, ARM64, CREATED, Files, make_image, make_release, noise
 
@@ -231,8 +231,17 @@ def test_an_edit_changes_one_layer(home: Home) -> None:
     assert build_image(blobs, first.spec, first.layers, format=OCI) == first
 
 
-def test_platforms_are_parsed() -> None:
-    assert str(Platform.parse("linux/arm/v7")) == "linux/arm/v7"
-    for text in ("linux", "", "a/b/c/d", "linux/"):
-        with pytest.raises(PxError):
-            Platform.parse(text)
+def test_what_the_user_names_is_written_as_it_is(tmp_path: Path) -> None:
+    """A link stays a link, and a pipe is written to: neither is replaced by a file."""
+    (tmp_path / "link").symlink_to("behind")
+    with open_output(tmp_path / "link") as out:
+        out.write(b"bill")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "behind").read_bytes() == b"bill"
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    with open_output(tmp_path / "pipe") as out:
+        out.write(b"bill")
+    assert os.read(reader, 10) == b"bill"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()

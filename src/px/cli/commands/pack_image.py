@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from px.oci.reference import Reference
     from px.project.discovery import Project
     from px.project.situation import Situation
-    from px.sandbox.pack import Packed
+    from px.sandbox.pack import Packed, PackOptions
 
 SUMMARY = "Make a deployable OCI image of the project and its sandbox"
 _EPILOG = """\
@@ -55,8 +55,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--allow-dirty", action="store_true", help="pack uncommitted changes too")
     parser.add_argument("--insecure", action="store_true", help="allow a registry without TLS")
     image = parser.add_argument_group("what the image does")
-    image.add_argument("--entrypoint", metavar="COMMAND", help="what it runs (default: the only console script)")
-    image.add_argument("--cmd", metavar="ARGUMENTS", help="default arguments")
+    image.add_argument(
+        "--entrypoint",
+        metavar="COMMAND",
+        help="what it runs (default: the only console script; '': nothing of its own)",
+    )
+    image.add_argument(
+        "--cmd", metavar="ARGUMENTS", help="default arguments of the entrypoint, or a command if it has none"
+    )
     image.add_argument(
         "--expose", action="append", default=[], metavar="PORT", help="a port it listens on: 8000, 53/udp"
     )
@@ -82,14 +88,15 @@ def main(args: argparse.Namespace, context: Context) -> int:
     from px.cli.workflow import exclusive
     from px.oci.blobs import Blobs
 
-    check_names(args)
+    check_places(args)
+    options = image_options(args)
     project = discover(context.directory)
     situation = inspect(context.home, project, offline=context.offline)
     rules.permit("pack image", situation.flags(Target.SANDBOX), frozen_by=context.frozen_by, target=Target.SANDBOX)
     check_clean(project, allow_dirty=args.allow_dirty, outputs=outputs(args))
     started = time.monotonic()
     with tidy_end(), exclusive(context, project.root):
-        result = make(args, context, situation)
+        result = make(args, context, situation, options)
         if not args.allow_dirty:  # a file that was saved meanwhile may be in the image
             check_clean(project, allow_dirty=False, outputs=outputs(args), warn=False)
         blobs = Blobs(context.home)
@@ -100,17 +107,67 @@ def main(args: argparse.Namespace, context: Context) -> int:
     return 0
 
 
-def check_names(args: argparse.Namespace) -> None:
+def check_places(args: argparse.Namespace) -> None:
     """Names that cannot be pushed to, or a place that cannot be written to, are said before anything is built."""
     from px.oci.layout import check_replaceable
     from px.oci.reference import parse
 
     names = [parse(text) for text in args.tag]
+    for name in names:
+        if name.digest:
+            raise PxError("PX922", reference=str(name), problem="a digest follows from the content, it cannot be given")
     if args.push and (not names or any(name.is_local for name in names)):
         shown = next((str(name) for name in names if name.is_local), "px.local/…")
         raise PxError("PX922", reference=shown, problem="px.local is this machine's own name for it, not a registry")
+    for option, value in (("--out", args.out), ("--sbom", args.sbom)):
+        if value == "":
+            raise PxError("PX040", option=option, value="''", problem="a path is missing", example=f"{option} FILE")
+    if args.sbom and Path(args.sbom).is_dir():
+        example = f"--sbom {args.sbom.rstrip('/')}/bill.json"
+        raise PxError("PX040", option="--sbom", value=args.sbom, problem="it is a directory", example=example)
     if args.out and (args.out.endswith("/") or Path(args.out).is_dir()):
         check_replaceable(Path(args.out))
+
+
+def image_options(args: argparse.Namespace) -> PackOptions:
+    """What the flags say about the image itself."""
+    from px.sandbox.pack import PackOptions
+
+    return PackOptions(
+        entrypoint=words("--entrypoint", args.entrypoint),
+        cmd=words("--cmd", args.cmd) or (),
+        ports=tuple(ports(args.expose)),
+        labels=labels(args.label),
+        format=args.format,
+        compression=args.compression,
+        outputs=outputs(args),
+    )
+
+
+def words(option: str, text: str | None) -> tuple[str, ...] | None:
+    """A command as a shell would split it."""
+    try:
+        return None if text is None else tuple(shlex.split(text))
+    except ValueError as e:
+        example = f"{option} 'serve --name \"my app\"'"
+        problem = f"it cannot be split into words ({str(e).lower()})"
+        raise PxError("PX040", option=option, value=text, problem=problem, example=example) from e
+
+
+def architectures(text: str) -> list[str]:
+    """The architectures that ``--platform`` asks for, each once; this machine's own if it says nothing."""
+    from px.sandbox.bases import host_architecture
+    from px.sandbox.runtime import MACHINES
+
+    # Docker's long name of what everybody calls arm64.
+    known = {f"linux/{name}": name for name in MACHINES} | {"linux/arm64/v8": "arm64"}
+    found = []
+    for one in text.split(",") if text else ():
+        if one.strip() not in known:
+            example = "--platform " + ",".join(f"linux/{name}" for name in MACHINES)
+            raise PxError("PX040", option="--platform", value=one, problem="px has no such platform", example=example)
+        found.append(known[one.strip()])
+    return list(dict.fromkeys(found)) or [host_architecture()]
 
 
 def outputs(args: argparse.Namespace) -> tuple[Path, ...]:
@@ -138,34 +195,19 @@ def check_clean(project: Project, *, allow_dirty: bool, outputs: Sequence[Path] 
     console.warn(f"packing {len(changes)} uncommitted change(s): {shown}")
 
 
-def make(args: argparse.Namespace, context: Context, situation: Situation) -> Result:
+def make(args: argparse.Namespace, context: Context, situation: Situation, options: PackOptions) -> Result:
     from px.oci.blobs import Blobs
-    from px.oci.documents import Platform
     from px.oci.layout import release
     from px.oci.reference import default_reference, parse
-    from px.sandbox.bases import host_architecture
-    from px.sandbox.pack import PackOptions, architecture_of, pack
+    from px.sandbox.pack import pack
 
     project = situation.project
     names = [parse(text) for text in args.tag]
-    platforms = [Platform.parse(p) for p in args.platform.split(",") if p] or [Platform("linux", host_architecture())]
-    options = PackOptions(
-        entrypoint=tuple(shlex.split(args.entrypoint)) if args.entrypoint else (),
-        cmd=tuple(shlex.split(args.cmd)) if args.cmd else (),
-        ports=tuple(ports(args.expose)),
-        labels=labels(args.label),
-        format=args.format,
-        compression=args.compression,
-        outputs=outputs(args),
-    )
     chosen = selection(args, situation.selection(Target.SANDBOX).python)
     packed = tuple(
-        pack(
-            context.store, situation, chosen, options,
-            architecture=architecture_of(platform), offline=context.offline,
-        )
-        for platform in dict.fromkeys(platforms)
-    )  # fmt: skip
+        pack(context.store, situation, chosen, options, architecture=architecture, offline=context.offline)
+        for architecture in architectures(args.platform)
+    )
     commit = packed[0].commit
     if not names:
         names = [default_reference(project.name, project.here.version, commit.revision if commit else None)]
@@ -188,7 +230,11 @@ def selection(args: argparse.Namespace, python: str | None) -> Selection:
 def ports(texts: Sequence[str]) -> list[str]:
     for text in texts:
         number, _, protocol = text.partition("/")
-        if not number.isdecimal() or not 0 < int(number) < 65536 or protocol not in ("", "tcp", "udp", "sctp"):
+        if (
+            not re.fullmatch("[0-9]{1,5}", number)
+            or not 0 < int(number) < 65536
+            or protocol not in ("", "tcp", "udp", "sctp")
+        ):
             problem = "it is not a port"
             raise PxError("PX040", option="--expose", value=text, problem=problem, example="--expose 8000")
     return sorted(set(texts))
@@ -222,13 +268,13 @@ def deliver(args: argparse.Namespace, context: Context, blobs: Blobs, result: Re
 def write_bills(context: Context, result: Result, path: Path) -> None:
     """The bill of materials; one for each platform, with its architecture in the name, if there are several."""
     from px.oci.failures import building
-    from px.store.files import write_atomically
+    from px.oci.layout import open_output
 
     for packed in result.packed:
         architecture = packed.image.spec.platform.architecture
         name = path if len(result.packed) == 1 else path.with_name(f"{path.stem}.{architecture}{path.suffix}")
-        with building(context.home, name.parent):
-            write_atomically(name, packed.bill)
+        with building(context.home, name.parent), open_output(name) as out:
+            out.write(packed.bill)
 
 
 def write_out(blobs: Blobs, release: Release, out: str) -> None:
@@ -297,8 +343,9 @@ def report(args: argparse.Namespace, result: Result, seconds: float) -> None:
         for use in image.layers:
             said = use.created_by.removeprefix("px: ")
             print(f"    {use.blob.size / 1e6:8.1f} MB  {said:<24} {use.blob.digest[:19]}")
-    if args.out:
-        print(f"  file:   {args.out}")
+    for what, where in (("file:", args.out), ("sbom:", args.sbom)):
+        if where:
+            print(f"  {what:<7} {where}")
     print("\nDerived from:")
     print(f"  base: {derived.base.name} (base_os_oid={derived.base.oid})")
     print(f"  env:  profile_oid={derived.profile.oid}")
