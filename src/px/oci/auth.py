@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _CLIENT = "px"
 _PARAMETER = re.compile(r'([a-zA-Z_]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')
+_SCHEME = re.compile(r"(?:^|,)\s*([a-zA-Z][a-zA-Z0-9-]*)(?=$|\s+[a-zA-Z_]+\s*=)")
 # Docker's config knows its own hub by the address of an API that is long gone.
 _HUB = "registry-1.docker.io"
 _HUB_KEYS = ("https://index.docker.io/v1/", "index.docker.io", "docker.io")
@@ -55,20 +56,26 @@ class Challenge:
 
     @classmethod
     def parse(cls, header: str) -> Challenge:
-        scheme, _, rest = header.strip().partition(" ")
-        found = {name.lower(): quoted or bare for name, quoted, bare in _PARAMETER.findall(rest)}
-        return cls(scheme.lower(), found)
+        """Read the header; where it offers several ways, the one with tokens."""
+        pieces = _SCHEME.split(header.strip())  # what is before the first, then schemes and their parameters in turn
+        offered = dict(zip((name.lower() for name in pieces[1::2]), pieces[2::2], strict=True))
+        scheme = "bearer" if "bearer" in offered else next(iter(offered), "")
+        found = _PARAMETER.findall(offered.get(scheme, ""))
+        return cls(scheme, {name.lower(): quoted or bare for name, quoted, bare in found})
 
 
-def find_credentials(host: str, environ: Mapping[str, str] | None = None) -> Credentials | None:
-    """The environment's (``PX_REGISTRY_…``), else docker's, else podman's credentials for a registry."""
+def find_credentials(host: str, environ: Mapping[str, str] | None = None, *, path: str = "") -> Credentials | None:
+    """The environment's (``PX_REGISTRY_…``), else docker's, else podman's credentials for a registry.
+
+    ``path`` is the repository's: podman may have a login for a part of a registry (``HOST/team``).
+    """
     env = os.environ if environ is None else environ
     if env.get("PX_REGISTRY_TOKEN"):
         return Credentials("PX_REGISTRY_TOKEN", bearer=env["PX_REGISTRY_TOKEN"])
     if env.get("PX_REGISTRY_USERNAME") and env.get("PX_REGISTRY_PASSWORD"):
         return Credentials("PX_REGISTRY_USERNAME", env["PX_REGISTRY_USERNAME"], env["PX_REGISTRY_PASSWORD"])
-    for path in _config_files(env):
-        found = _from_config(path, host)
+    for file in _config_files(env):
+        found = _from_config(file, host, path)
         if found is not None:
             return found
     return None
@@ -86,20 +93,20 @@ def _config_files(env: Mapping[str, str]) -> list[Path]:
     return files
 
 
-def _from_config(path: Path, host: str) -> Credentials | None:
+def _from_config(file: Path, host: str, path: str) -> Credentials | None:
     try:
-        config: dict[str, Any] = json.loads(path.read_bytes())
+        config: dict[str, Any] = json.loads(file.read_bytes())
+        helpers, auths = dict(config.get("credHelpers") or {}), dict(config.get("auths") or {})
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, TypeError, AttributeError) as e:
         raise PxError(
             "PX903",
-            problem=f"{path} cannot be read for registry credentials",
-            why=[f"{type(e).__name__}: the file is not readable JSON."],
+            problem=f"{file} cannot be read for registry credentials",
+            why=["It is not readable, or not JSON as docker login writes it."],
             fix=[f"Make it again: docker login {host}"],
         ) from e
     keys = _keys(host)
-    helpers = config.get("credHelpers") or {}
     for key in keys:
         if key in helpers:
             return _ask_helper(str(helpers[key]), key)
@@ -108,7 +115,9 @@ def _from_config(path: Path, host: str) -> Credentials | None:
             found = _ask_helper(str(config["credsStore"]), key)
             if found is not None:
                 return found
-    return _from_auths(config.get("auths") or {}, keys, path)
+    parts = path.split("/") if path else []
+    narrower = [f"{host}/{'/'.join(parts[:n])}" for n in range(len(parts), 0, -1)]
+    return _from_auths(auths, [*narrower, *keys], file)
 
 
 def _keys(host: str) -> list[str]:
@@ -132,8 +141,8 @@ def _from_auths(auths: Mapping[str, Any], keys: list[str], path: Path) -> Creden
 
 
 def _host_of(name: str) -> str:
-    """Old configs write ``https://host/v1/`` where new ones write ``host``."""
-    return urlsplit(name).netloc if "://" in name else name.split("/", 1)[0]
+    """Old configs write ``https://host/v1/`` where new ones write ``host``; podman's ``host/team`` is less than it."""
+    return urlsplit(name).netloc if "://" in name else re.sub(r"/(v[12]/?)?$", "", name)
 
 
 def _decode(auth: str, path: Path, key: str) -> tuple[str, str]:

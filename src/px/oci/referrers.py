@@ -10,17 +10,28 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from px import console
 from px.oci.documents import EMPTY_TYPE, FORMATS, OCI, Descriptor, digest_of, encode
 from px.oci.push import reported
+from px.oci.registry import Registry, RegistryError
 from px.oci.upload import send_blob
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from px.oci.blobs import Blobs
-    from px.oci.registry import Registry
 
 _EMPTY = b"{}"
+# How registries say that they take images only.
+_NOT_TAKEN = (400, 404, 405, 406, 415, 422)
+
+
+class NotTakenError(Exception):
+    """The registry takes no documents beside images; ``reason`` is fit to be shown."""
+
+    def __init__(self, reason: str):
+        super().__init__(reason)
+        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -33,7 +44,10 @@ class Attachment:
 
 
 def attach(blobs: Blobs, registry: Registry, subject: Descriptor, attachment: Attachment) -> Descriptor:
-    """Push ``attachment`` so that it is found from ``subject``; doing it again changes nothing."""
+    """Push ``attachment`` so that it is found from ``subject``; doing it again changes nothing.
+
+    NotTakenError if the registry does not know such documents: the image itself is good without them.
+    """
     manifest = attachment_manifest(subject, attachment)
     at = Descriptor(
         FORMATS[OCI].manifest,
@@ -48,9 +62,14 @@ def attach(blobs: Blobs, registry: Registry, subject: Descriptor, attachment: At
             digest = blobs.add(content)
             if not registry.has_blob(digest):
                 send_blob(registry, digest, blobs.path(digest))
-        answer = registry.put_manifest(at.digest, manifest, at.media_type)
-        if "OCI-Subject" not in answer:
-            _list_under_tag(registry, subject, at)
+        try:
+            answer = registry.put_manifest(at.digest, manifest, at.media_type)
+            if "OCI-Subject" not in answer:
+                _list_under_tag(registry, subject, at)
+        except RegistryError as e:
+            if e.status in _NOT_TAKEN:
+                raise NotTakenError(console.redact(e.reason)) from e
+            raise
     return at
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urljoin, urlsplit
@@ -29,6 +30,8 @@ T = TypeVar("T")
 ATTEMPTS = 5
 _PASSING = (408, 429, 500, 502, 503, 504)
 _LONGEST_WAIT = 20.0
+_HOPS = 5
+_PORTS = {"http": 80, "https": 443}
 _REDIRECTS = urllib3.Retry(total=None, connect=0, read=0, redirect=5, status=0, other=0)
 # Beside docker's own: where podman, skopeo and containerd look too.
 _CERTIFICATES = ("/etc/docker/certs.d", "/etc/containers/certs.d")
@@ -62,7 +65,8 @@ class Registry:
         self._http = http or Http(
             insecure_hosts=frozenset({name} if insecure else ()), extra_ca=_certificate(host), connections=8
         )
-        self._auth = Authenticator(self._http, host, credentials or find_credentials(host), plain_allowed=self._plain)
+        found = credentials or find_credentials(host, path=self.path)
+        self._auth = Authenticator(self._http, host, found, plain_allowed=self._plain)
         self._base = f"https://{host}"
         self._patience = patience
         self._connected = False
@@ -108,12 +112,33 @@ class Registry:
         scope: str | None = None,
         stream: bool = False,
     ) -> BaseHTTPResponse:
-        """One request, sent a second time if the registry first wants to know who asks."""
+        """One request, sent a second time if the registry first wants to know who asks, and on to where it sends us."""
         scope = self.scope if scope is None else scope
         url = self._safe(urljoin(self._base, url))
-        ours = urlsplit(url).netloc == urlsplit(self._base).netloc
+        for _ in range(_HOPS):
+            answer = self._authorised(method, url, headers or {}, body, scope, stream=stream)
+            where = answer.headers.get("Location")
+            if where:  # as it is meant: seen from the address that gave it
+                where = answer.headers["Location"] = urljoin(url, where)
+            if answer.status not in (307, 308) or not where:
+                break
+            answer.drain_conn()
+            url = self._safe(where)
+        return answer
+
+    def _authorised(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | Callable[[], Iterable[bytes]] | None,
+        scope: str,
+        *,
+        stream: bool,
+    ) -> BaseHTTPResponse:
+        ours = self.is_ours(url)
         for first in (True, False):
-            sent = {**(headers or {}), **(self._auth.header(scope) if ours else {})}
+            sent = {**headers, **(self._auth.header(scope) if ours else {})}
             answer = self._http.request(
                 method,
                 url,
@@ -127,6 +152,10 @@ class Registry:
                 return answer
             answer.drain_conn()
         raise AssertionError  # the second turn returns
+
+    def is_ours(self, url: str) -> bool:
+        """Whether an address is the registry's own, and may have the password; some spell out the usual port."""
+        return _place(url) == _place(self._base)
 
     def _safe(self, url: str) -> str:
         """Uploads continue where the registry says, but never from https down to http."""
@@ -271,10 +300,17 @@ def _said(answer: BaseHTTPResponse) -> str:
 
 
 def _retry_after(answer: BaseHTTPResponse) -> float:
+    """How many seconds to wait: the header has their number, or the time at which to come back."""
+    asked = answer.headers.get("Retry-After", "0")
     try:
-        return float(answer.headers.get("Retry-After", "0"))
-    except ValueError:
+        return float(asked) if asked.isdecimal() else parsedate_to_datetime(asked).timestamp() - time.time()
+    except (ValueError, OverflowError):
         return 0.0
+
+
+def _place(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme)
 
 
 def _certificate(host: str) -> Path | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import urljoin
 
 from px import console
 from px.http import FetchError
@@ -35,6 +34,8 @@ class Upload:
 
     url: str
     offset: int = 0
+    least: int = 0
+    """The smallest chunk that the registry takes, but for the last one."""
 
 
 def send_blob(
@@ -73,14 +74,19 @@ def _begin(registry: Registry, digest: str, mount_from: str | None) -> Upload | 
     """Start an upload; None if the registry could take the blob from a repository that has it."""
     mount = f"?mount={digest}&from={mount_from}" if mount_from else ""
     scope = f"{registry.scope} repository:{mount_from}:pull" if mount_from else None
-    answer = registry.request("POST", registry.url("blobs/uploads/") + mount, body=b"", scope=scope)
-    if answer.status == 201 and mount_from:
-        return None
-    if answer.status in (401, 403, 404, 405) and mount_from:
-        return _begin(registry, digest, None)  # it does not let us mount: that is its right
-    if answer.status != 202:
-        raise registry.refusal(answer)
-    return Upload(_location(registry, answer))
+    try:
+        answer = registry.request("POST", registry.url("blobs/uploads/") + mount, body=b"", scope=scope)
+        if answer.status == 201 and mount_from:
+            return None
+        if answer.status != 202:
+            raise registry.refusal(answer)
+    except (FetchError, RegistryError) as e:
+        # The registry, or its token service, does not let us mount: that is its right.
+        if mount_from and e.status in (400, 401, 403, 404, 405):
+            return _begin(registry, digest, None)
+        raise
+    least = answer.headers.get("OCI-Chunk-Min-Length", "")
+    return Upload(_location(answer), least=int(least) if least.isdecimal() else 0)
 
 
 def _send(
@@ -93,7 +99,7 @@ def _send(
 ) -> None:
     size = path.stat().st_size
     while upload.offset < size:
-        length = min(chunk or size, size - upload.offset)
+        length = min(max(chunk, upload.least) if chunk else size, size - upload.offset)
         _patch(registry, upload, path, length, on_bytes, ranged=chunk is not None)
     joined = "&" if "?" in upload.url else "?"
     answer = registry.request("PUT", f"{upload.url}{joined}digest={digest}", headers={"Content-Length": "0"}, body=b"")
@@ -125,7 +131,7 @@ def _patch(
     except (FetchError, RegistryError):
         count(-counted[0])
         raise
-    upload.url = _location(registry, answer) or upload.url
+    upload.url = _location(answer) or upload.url
     upload.offset = start + length
 
 
@@ -141,7 +147,7 @@ def _continue(registry: Registry, upload: Upload, digest: str, on_bytes: Callabl
         found = re.match(r"(?:bytes=)?0-(\d+)", answer.headers.get("Range", ""))
         # "0-0" is how registries spell both nothing and one byte: take it as nothing.
         arrived = int(found[1]) + 1 if found and int(found[1]) else 0
-        return Upload(_location(registry, answer) or upload.url, arrived)
+        return Upload(_location(answer) or upload.url, arrived, upload.least)
 
     found = registry.attempt(ask)
     on_bytes(found.offset - upload.offset)
@@ -149,9 +155,8 @@ def _continue(registry: Registry, upload: Upload, digest: str, on_bytes: Callabl
     return found
 
 
-def _location(registry: Registry, answer: BaseHTTPResponse) -> str:
-    where = answer.headers.get("Location", "")
-    return urljoin(registry.url("blobs/uploads/"), where) if where else ""
+def _location(answer: BaseHTTPResponse) -> str:
+    return answer.headers.get("Location", "")
 
 
 def _pieces(path: Path, start: int, length: int, count: Callable[[int], None]) -> Iterator[bytes]:

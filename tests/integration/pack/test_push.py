@@ -11,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from px.oci.reference import parse
+from px.oci.referrers import referrers
+from px.oci.registry import Registry
 from tests.integration.oci.registry_server import PASSWORD, USER, RunningRegistry, fault_proxy, running_registry
 from tests.integration.pack.projects import Project, run
 from tests.integration.system_packages import require_packages
+from tests.servers.registry import refusal, running
 
 LOGIN = {"PX_REGISTRY_USERNAME": USER, "PX_REGISTRY_PASSWORD": PASSWORD}
 
@@ -90,6 +94,25 @@ def test_the_bill_of_materials(shared: Project, tmp_path: Path) -> None:
     assert debian["licenses"]
     assert shared.pack("--sbom", tmp_path / "again.json").digest == made.digest
     assert (tmp_path / "again.json").read_bytes() == attached
+
+
+def test_a_registry_that_takes_no_bill_of_materials_has_the_image(shared: Project, tmp_path: Path) -> None:
+    with running() as server:
+        refused = refusal(400, "MANIFEST_INVALID", "unknown config type")
+        server.first = lambda r: refused if r.method == "PUT" and b"artifactType" in r.body else None
+        done = shared.px("pack", "image", "--push", "--tag", f"{server.host}/demo:1")
+        assert "does not take the bill of materials" in done.stderr
+        assert "MANIFEST_INVALID: unknown config type" in done.stderr
+        assert ("demo", "1") in server.manifests
+
+
+def test_the_bill_of_materials_where_referrers_are_known(shared: Project, tmp_path: Path) -> None:
+    with running() as server:
+        made = shared.pack("--push", "--tag", f"{server.host}/demo:1", "--sbom", tmp_path / "bill.json")
+        (found,) = referrers(Registry(parse(f"{server.host}/demo:1")), made.digest)
+        (document,) = json.loads(server.manifests["demo", found.digest][1])["layers"]
+        assert server.blobs["demo", document["digest"]] == (tmp_path / "bill.json").read_bytes()
+        assert {name for repo, name in server.manifests if not name.startswith("sha256:")} == {"1"}
 
 
 def test_a_wrong_password(shared: Project, tmp_path: Path) -> None:

@@ -55,6 +55,23 @@ def test_podman_login(tmp_path: Path) -> None:
     assert found.username == "me"
 
 
+def test_a_login_for_a_part_of_a_registry(tmp_path: Path) -> None:
+    logins = {
+        key: {"auth": encoded(key, "pw")} for key in ("a.org/team", "a.org/team/app", "a.org/other", "b.org/team")
+    }
+    env = config(tmp_path, {"auths": logins})
+
+    def who(path: str) -> str:
+        found = find_credentials("a.org", env, path=path)
+        return found.username if found else ""
+
+    assert who("team/app") == "a.org/team/app"
+    assert who("team/application") == "a.org/team"
+    assert who("teams/app") == who("app") == ""
+    env = config(tmp_path, {"auths": {**logins, "a.org": {"auth": encoded("all", "pw")}}})
+    assert who("app") == "all"
+
+
 def test_the_environment_comes_first(tmp_path: Path) -> None:
     env = config(tmp_path, {"auths": {"a.org": {"auth": encoded("x", "y")}}})
     found = find_credentials("a.org", {**env, "PX_REGISTRY_USERNAME": "u", "PX_REGISTRY_PASSWORD": "p"})
@@ -70,7 +87,10 @@ def test_secrets_do_not_print() -> None:
     assert "user" in shown
 
 
-@pytest.mark.parametrize("content", ["{not json hunter2", {"auths": {"a.org": {"auth": "!!! hunter2"}}}])
+@pytest.mark.parametrize(
+    "content",
+    ["{not json hunter2", "null", '["hunter2"]', {"auths": ["hunter2"]}, {"auths": {"a.org": {"auth": "!!! hunter2"}}}],
+)
 def test_a_damaged_config_is_an_error_without_its_content(content: object, tmp_path: Path) -> None:
     with pytest.raises(PxError) as caught:
         find_credentials("a.org", config(tmp_path, content))
@@ -104,6 +124,13 @@ def test_challenges() -> None:
     assert found.parameters["service"] == "reg, one"
     assert found.parameters["scope"] == "repository:a/b:pull,push"
     assert Challenge.parse("Basic realm=x").parameters == {"realm": "x"}
+    for both in (
+        'Basic realm="a, b", Bearer realm="https://t",service="s"',
+        'Bearer realm="https://t",service="s", Basic realm=x',
+    ):
+        assert Challenge.parse(both) == Challenge("bearer", {"realm": "https://t", "service": "s"})
+    assert Challenge.parse("Negotiate") == Challenge("negotiate", {})
+    assert Challenge.parse("") == Challenge("", {})
 
 
 @pytest.mark.parametrize("realm", ["http://auth.example.org/token", "ftp://x/", "/token", "https:///x", ""])

@@ -314,18 +314,20 @@ def load(release: Release, blobs: Blobs) -> None:
 
 def push(args: argparse.Namespace, blobs: Blobs, result: Result) -> tuple[Pushed, ...]:
     from px.oci.push import push as push_release
-    from px.oci.referrers import Attachment, attach
+    from px.oci.referrers import Attachment, NotTakenError, attach
     from px.oci.registry import Registry
     from px.oci.sbom import MEDIA_TYPE
 
     pushed = push_release(blobs, result.release, result.names, insecure=args.insecure)
     for name in {n.repository: n for n in result.names}.values():
-        for packed in result.packed:
-            attach(
-                blobs,
-                Registry(name, insecure=args.insecure),
-                packed.image.manifest,
-                Attachment(MEDIA_TYPE, packed.bill),
+        registry = Registry(name, insecure=args.insecure)
+        try:
+            for packed in result.packed:
+                attach(blobs, registry, packed.image.manifest, Attachment(MEDIA_TYPE, packed.bill))
+        except NotTakenError as e:
+            # The image is there and can be used: that is what the user asked for.
+            console.warn(
+                f"{name.host} does not take the bill of materials ({e.reason}); --sbom FILE writes it to a file"
             )
     return pushed
 
