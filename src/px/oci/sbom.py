@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
 MEDIA_TYPE = "application/vnd.cyclonedx+json"
 _NAMESPACE = uuid.UUID("6d2f5f0e-6a0c-5d0b-9a53-0d4c2f0a7b11")
+_KINDS = {"debian": "deb", "alpine": "apk"}
 _CLASSIFIER = "License :: OSI Approved :: "
 
 
 @dataclass(frozen=True)
-class DebianPackage:
-    """A Debian package of the base or of a capability."""
+class SystemPackage:
+    """A package of the base or of a capability: Debian's or Alpine's."""
 
     name: str
     version: str
@@ -37,14 +38,15 @@ class DebianPackage:
     """As in ``debian-12``."""
     licences: tuple[str, ...] = ()
     source: str = ""
-    """The source package, where it has another name: what Debian's security tracker speaks of."""
+    """The source package, where it has another name or version: what security trackers speak of."""
 
     @property
     def purl(self) -> str:
+        vendor = self.distribution.partition("-")[0]
         upstream = f"&upstream={quote(self.source, safe='')}" if self.source and self.source != self.name else ""
         version = quote(self.version, safe="")
         where = f"arch={self.architecture}&distro={quote(self.distribution, safe='')}{upstream}"
-        return f"pkg:deb/debian/{quote(self.name, safe='')}@{version}?{where}"
+        return f"pkg:{_KINDS[vendor]}/{vendor}/{quote(self.name, safe='')}@{version}?{where}"
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class Interpreter:
         return f"pkg:generic/cpython@{quote(self.version, safe='')}"
 
 
-Package = DebianPackage | PythonPackage | Interpreter
+Package = SystemPackage | PythonPackage | Interpreter
 
 
 @dataclass(frozen=True)

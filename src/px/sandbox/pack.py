@@ -24,7 +24,7 @@ from px.sandbox.sync import derive, layers_of
 from px.store.objects import tree_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     from px.oci.applayer import AppTree
@@ -102,7 +102,15 @@ def pack(
     built = build_image(blobs, spec, uses, format=options.format)
     if options.compression == GZIP:
         encode(store, made.sbx_id)  # the sandbox's own digest; its layers are packed already
-    return Packed(built, derived, lambda: _bill(store, project, derived, layers, built, spec), app, commit)
+
+    def make_bill() -> bytes:
+        from px.oci.sbom import Subject
+        from px.sandbox.bill import bill_of
+
+        subject = Subject(project.here.name or "app", project.here.version or "", built.digest, spec.created)
+        return bill_of(store, subject, derived, layers)
+
+    return Packed(built, derived, make_bill, app, commit)
 
 
 def commit_here(root: Path) -> Commit | None:
@@ -193,37 +201,6 @@ def public_address(remote: str) -> str:
     if ssh is not None and (remote.startswith("ssh://") or "://" not in remote):
         return f"https://{ssh[1]}/{ssh[2].strip('/').removesuffix('.git')}"
     return ""
-
-
-def _bill(
-    store: Store, project: Project, derived: Derived, layers: Sequence[Layer], built: BuiltImage, spec: ImageSpec
-) -> bytes:
-    from px.oci import sbom
-
-    packages: list[sbom.Package] = [sbom.Interpreter(derived.python.runtime.version)] if derived.python.layer else []
-    for layer in layers:
-        for p in layer.packages:
-            licences = _debian_licences(layers, p.name)
-            packages.append(
-                sbom.DebianPackage(p.name, p.version, p.architecture, p.sha256, derived.base.name, licences)
-            )
-    for package in derived.profile.packages:
-        payload = store.payload("pkg-build", package.oid)
-        metadata = store.tree("pkg-build", package.oid) / "lib" / str(payload["dist_info"]) / "METADATA"
-        licences = sbom.python_licences(metadata.read_text(encoding="utf-8", errors="replace"))
-        packages.append(sbom.PythonPackage(package.name, package.version, str(payload["source"]), licences))
-    subject = sbom.Subject(project.here.name or "app", project.here.version or "", built.digest, spec.created)
-    return sbom.bill_of_materials(subject, packages)
-
-
-def _debian_licences(layers: Sequence[Layer], name: str) -> tuple[str, ...]:
-    from px.oci.sbom import debian_licences
-
-    for layer in layers:
-        path = layer.tree / "usr/share/doc" / name / "copyright"
-        if path.is_file():
-            return debian_licences(path.read_text(encoding="utf-8", errors="replace"))
-    return ()
 
 
 def selection_of(labels: dict[str, str]) -> dict[str, Any]:

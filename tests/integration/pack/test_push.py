@@ -92,6 +92,7 @@ def test_the_bill_of_materials(shared: Project, tmp_path: Path) -> None:
     debian = next(c for (name, _), c in found.items() if name == "zlib1g")
     assert debian["purl"].startswith("pkg:deb/debian/zlib1g@")
     assert debian["licenses"]
+    assert debian["purl"].endswith("&distro=debian-12&upstream=zlib")
     assert shared.pack("--sbom", tmp_path / "again.json").digest == made.digest
     assert (tmp_path / "again.json").read_bytes() == attached
 

@@ -6,11 +6,11 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from px.oci.sbom import (
-    DebianPackage,
     Interpreter,
     Package,
     PythonPackage,
     Subject,
+    SystemPackage,
     bill_of_materials,
     debian_licences,
     python_licences,
@@ -22,10 +22,11 @@ PACKAGES: list[Package] = [
     PythonPackage("Flask_Login", "1.0+x", "00" * 32, ("MIT",)),
     PythonPackage("odd", "1", "", ("Some Own License", "BSD")),
     PythonPackage("none", "2"),
-    DebianPackage(
+    SystemPackage(
         "libpq5", "15.1-0+deb12u1", "amd64", "11" * 32, "debian-12", ("PostgreSQL", "GPL-2+"), "postgresql-15"
     ),
-    DebianPackage("tzdata", "1:2024a", "all", "22" * 32, "debian-12"),
+    SystemPackage("tzdata", "1:2024a", "all", "22" * 32, "debian-12"),
+    SystemPackage("musl", "1.2.5-r0", "x86_64", "33" * 32, "alpine-3.20", ("MIT",)),
 ]
 
 
@@ -54,6 +55,11 @@ def test_what_it_says() -> None:
     assert components["libpq5"]["hashes"] == [{"alg": "SHA-256", "content": "11" * 32}]
     assert found["metadata"]["component"]["hashes"][0]["content"] == "ab" * 32
     assert found["metadata"]["timestamp"] == "2023-11-14T22:13:20Z"
+
+
+def test_an_alpine_package() -> None:
+    found = json.loads(bill_of_materials(SUBJECT, PACKAGES))["components"]
+    assert "pkg:apk/alpine/musl@1.2.5-r0?arch=x86_64&distro=alpine-3.20" in {c["purl"] for c in found}
 
 
 def test_licences_of_python_packages() -> None:
