@@ -11,19 +11,25 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from px import console
 from px.errors import PxError
 from px.oci.ignore import OwnRules, Patterns, ignored, last_match, never
-from px.oci.worktree import Change, Tracked, changes, exclude_files, governing_repository, tracked
+from px.oci.worktree import Change, Tracked, changes, exclude_files, governing_repository, settings, tracked
 from px.store.tree import native
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-_NOTHING = Tracked(frozenset(), frozenset())
+
+class Chosen(NamedTuple):
+    """One file or link that is packed."""
+
+    path: str
+    executable: bool | None = None
+    """As git has it, where the file system cannot say it (``core.fileMode`` is off); None: as the file has it."""
 
 
 @dataclass(frozen=True)
@@ -37,20 +43,34 @@ class _Here:
     """Where the repository that ``tracked`` speaks of begins: a submodule has its own."""
     ways: frozenset[str]
     """Directories with tracked files somewhere below, by their full path."""
+    recorded_modes: bool = False
     below_ignored: bool = False
 
 
-def dirty(root: Path, *, exclude: Sequence[str] = (), outputs: Sequence[Path] = ()) -> list[Change] | None:
-    """What is not committed among what would be packed; None where there is no git repository to compare with."""
+def dirty(
+    root: Path, *, exclude: Sequence[str] = (), outputs: Sequence[Path] = (), hidden: bool = True
+) -> list[Change] | None:
+    """What is not committed among what would be packed; None where there is no git repository to compare with.
+
+    Without ``hidden``, only what ``git status`` knows: enough to see whether something changed since the last look.
+    """
     if governing_repository(root) is None:
         return None
     rules, own = _own_rules(root, exclude), _inside(root, outputs)
     return [
         change
-        for change in changes(root)
+        for change in (*(_hidden(root, rules) if hidden else ()), *changes(root))
         if not _left_out(change.path.rstrip("/"), rules)
         and not (change.what == "untracked" and _is_in(change.path, own))
     ]
+
+
+def _hidden(root: Path, rules: OwnRules) -> Iterator[Change]:
+    """Tracked files at which ``git status`` does not look, so that it cannot say whether they are as committed."""
+    for path in sorted(tracked(root).hidden):
+        if not os.path.lexists(native(root, path)) and not _left_out(path, rules):
+            raise cannot(path, "it is tracked but not checked out (a sparse checkout)", "git sparse-checkout disable")
+        yield Change(path, "hidden from git status")
 
 
 def _inside(root: Path, outputs: Sequence[Path]) -> frozenset[str]:
@@ -81,8 +101,8 @@ def _own_rules(root: Path, exclude: Sequence[str]) -> OwnRules:
     return OwnRules.of(lines)
 
 
-def chosen(root: Path, *, exclude: Sequence[str] = (), outputs: Sequence[Path] = ()) -> Iterator[str]:
-    """The paths of every file and link that is packed, in no particular order.
+def chosen(root: Path, *, exclude: Sequence[str] = (), outputs: Sequence[Path] = ()) -> Iterator[Chosen]:
+    """Every file and link that is packed, in no particular order.
 
     ``outputs`` are files and directories that px itself writes: left out unless they are tracked.
     """
@@ -101,18 +121,22 @@ def chosen(root: Path, *, exclude: Sequence[str] = (), outputs: Sequence[Path] =
                 if below is not None:
                     pending.append(below)
             elif _wanted(here, path, rules):
-                yield path
+                yield Chosen(path, _recorded_mode(here, path))
 
 
 def _start(root: Path) -> _Here:
     top = governing_repository(root)
     if top is None:
-        return _Here("", _with_gitignore(root, "", ()), _NOTHING, "", frozenset())
-    found = tracked(root)
-    outside = [patterns for file in exclude_files(root) if (patterns := Patterns.read(file, "")) is not None]
+        return _Here("", _with_gitignore(root, "", ()), Tracked(), "", frozenset())
+    found, configured = tracked(root), settings(root)
+    if configured.get("core.autocrlf") == "true" or configured.get("core.eol") == "crlf":
+        console.warn(
+            "git is set to write CRLF line ends here (core.autocrlf, core.eol): clones without them give another image"
+        )
+    outside = [p for file in exclude_files(root, configured) if (p := Patterns.read(file, "")) is not None]
     above = _above(root, top)
     stack = _with_gitignore(root, "", (*_shifted(outside, root, top), *above))
-    return _Here("", stack, found, "", _ways(found, ""))
+    return _Here("", stack, found, "", _ways(found, ""), configured.get("core.filemode") == "false")
 
 
 @dataclass(frozen=True)
@@ -187,7 +211,7 @@ def _enter(root: Path, here: _Here, path: str, rules: OwnRules) -> _Here | None:
     if out and not asked and not tracked_below and path not in rules.wanted:
         return None
     stack = _with_gitignore(root, path, here.stack)
-    return _Here(path, stack, here.tracked, here.base, here.ways, out and not asked)
+    return _Here(path, stack, here.tracked, here.base, here.ways, here.recorded_modes, out and not asked)
 
 
 def _is_environment(root: Path, path: str) -> bool:
@@ -198,17 +222,23 @@ def _is_environment(root: Path, path: str) -> bool:
 def _submodule(root: Path, path: str) -> _Here:
     if not os.path.lexists(native(root, f"{path}/.git")):
         raise cannot(path, "the submodule is not checked out", f"git submodule update --init --recursive {path}")
-    found = tracked(root / path)
+    found, configured = tracked(root / path), settings(root / path)
     # A repository of its own: the outer one's ignore files do not reach into it.
-    outside = [p for file in exclude_files(root / path) if (p := Patterns.read(file, path)) is not None]
+    outside = [p for file in exclude_files(root / path, configured) if (p := Patterns.read(file, path)) is not None]
     stack = _with_gitignore(root, path, tuple(outside))
-    return _Here(path, stack, found, path + "/", _ways(found, path + "/"))
+    recorded = configured.get("core.filemode") == "false"
+    return _Here(path, stack, found, path + "/", _ways(found, path + "/"), recorded)
 
 
 def _wanted(here: _Here, path: str, rules: OwnRules) -> bool:
     if path[len(here.base) :] in here.tracked.files or rules.verdict(path, directory=False) is False:
         return True
     return not here.below_ignored and not ignored(here.stack, path, directory=False)
+
+
+def _recorded_mode(here: _Here, path: str) -> bool | None:
+    name = path[len(here.base) :]
+    return name in here.tracked.executable if here.recorded_modes and name in here.tracked.files else None
 
 
 def _unreadable(path: str) -> PxError:

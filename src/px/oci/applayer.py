@@ -59,18 +59,17 @@ def app_layer(
 
 def scan(root: Path, *, exclude: Sequence[str] = (), outputs: Sequence[Path] = ()) -> AppTree:
     """Choose and hash the files of the app layer; ``exclude`` are the manifest's own patterns."""
-    files = sorted(chosen(root, exclude=exclude, outputs=outputs))
     entries: dict[str, Entry] = {}
-    for path in files:
+    for path, executable in sorted(chosen(root, exclude=exclude, outputs=outputs)):
         parent = path.rpartition("/")[0]
         while parent and parent not in entries:
             entries[parent] = ["d", parent, 0o755]
             parent = parent.rpartition("/")[0]
-        entries[path] = _entry(root, path)
+        entries[path] = _entry(root, path, executable=executable)
     return AppTree(root, tuple(entries[path] for path in sorted(entries)))
 
 
-def _entry(root: Path, path: str) -> Entry:
+def _entry(root: Path, path: str, *, executable: bool | None) -> Entry:
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -78,7 +77,7 @@ def _entry(root: Path, path: str) -> Entry:
         raise cannot(shown, "its name is not UTF-8", "Rename it.") from None
     name = native(root, path)
     try:
-        return _file(name, path)
+        return _file(name, path, executable=executable)
     except PermissionError:
         raise cannot(path, "it cannot be read", f"Make it readable: chmod u+r {path}") from None
     except FileNotFoundError:
@@ -103,7 +102,7 @@ def _target(name: bytes, path: str) -> str:
     return target
 
 
-def _file(name: bytes, path: str) -> Entry:
+def _file(name: bytes, path: str, *, executable: bool | None) -> Entry:
     digest, size = hashlib.sha256(), 0
     fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
@@ -121,7 +120,8 @@ def _file(name: bytes, path: str) -> Entry:
         raise cannot(path, "it is neither a file, a directory nor a link", "Remove it.")
     if size != after.st_size or _stamp(before) != _stamp(after):
         raise _changed(path, "it changed while it was packed")
-    mode = 0o755 if after.st_mode & stat.S_IXUSR else 0o644
+    runs = bool(after.st_mode & stat.S_IXUSR) if executable is None else executable
+    mode = 0o755 if runs else 0o644
     return ["f", path, mode, size, digest.hexdigest()]
 
 

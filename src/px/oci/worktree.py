@@ -13,7 +13,7 @@ from px.process import run
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_GITLINK = "160000"
+_GITLINK, _EXECUTABLE = "160000", "100755"
 # A hook or an outer git may have set these for another repository than the one we look at.
 _FOREIGN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR")
 
@@ -44,8 +44,11 @@ class Commit:
 class Tracked:
     """What the index holds below a directory, relative to it."""
 
-    files: frozenset[str]
-    submodules: frozenset[str]
+    files: frozenset[str] = frozenset()
+    submodules: frozenset[str] = frozenset()
+    executable: frozenset[str] = frozenset()
+    hidden: frozenset[str] = frozenset()
+    """What ``git status`` is told not to look at: sparse checkouts, ``git update-index --assume-unchanged``."""
 
 
 def repository_of(directory: Path) -> Path | None:
@@ -65,7 +68,7 @@ def governing_repository(directory: Path) -> Path | None:
     top = repository_of(directory)
     if top is None or top == directory:
         return top
-    if tracked(directory) == Tracked(frozenset(), frozenset()) and _is_ignored(directory):
+    if tracked(directory) == Tracked() and _is_ignored(directory):
         return None
     return top
 
@@ -125,23 +128,37 @@ def tracked(directory: Path) -> Tracked:
     """Every tracked path below ``directory``, with submodules as single paths."""
     files: set[str] = set()
     submodules: set[str] = set()
-    for row in git(directory, "ls-files", "-z", "--stage").split("\0"):
+    executable: set[str] = set()
+    hidden: set[str] = set()
+    for row in git(directory, "ls-files", "-z", "--stage", "-v").split("\0"):
         meta, _, path = row.partition("\t")
-        if path:
-            (submodules if meta.startswith(_GITLINK) else files).add(path)
-    return Tracked(frozenset(files), frozenset(submodules))
+        if not path:
+            continue
+        letter, mode = meta.split(" ")[:2]
+        (submodules if mode == _GITLINK else files).add(path)
+        if mode == _EXECUTABLE:
+            executable.add(path)
+        if letter == "S" or letter.islower():
+            hidden.add(path)
+    return Tracked(frozenset(files), frozenset(submodules), frozenset(executable), frozenset(hidden))
 
 
-def exclude_files(directory: Path) -> list[Path]:
-    """Ignore files outside the tree: the user's own and the repository's, the weaker first."""
-    found = []
+def settings(directory: Path) -> dict[str, str]:
+    """The settings of git that say how the tree came to be what it is; names in lower case, the last value counts."""
     try:
-        configured = git(directory, "config", "--type=path", "--get", "core.excludesFile").strip()
-    except PxError:
-        base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-        configured = str(Path(base) / "git" / "ignore")
-    if configured:
-        found.append(Path(configured))
+        rows = git(directory, "config", "-z", "--get-regexp", r"^core\.(excludesfile|filemode|autocrlf|eol)$").split(
+            "\0"
+        )
+    except PxError:  # none of them is set
+        return {}
+    return {name: value for name, _, value in (row.partition("\n") for row in rows) if name}
+
+
+def exclude_files(directory: Path, configured: dict[str, str]) -> list[Path]:
+    """Ignore files outside the tree: the user's own and the repository's, the weaker first."""
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    own = configured.get("core.excludesfile", str(Path(base) / "git" / "ignore"))
+    found = [directory / os.path.expanduser(own)] if own else []
     found.append(directory / git(directory, "rev-parse", "--git-path", "info/exclude").strip())
     return found
 

@@ -150,6 +150,53 @@ def test_info_exclude_and_the_users_own_ignore_file(tmp_path: Path) -> None:
 
 
 @needs_git
+def test_what_git_status_does_not_look_at(tmp_path: Path) -> None:
+    root = repository(
+        tmp_path / "p", {"main.py": "", "settings.py": "", "local.py": "", "docs/a.md": "", "docs/b.md": ""}
+    )
+    git(root, "update-index", "--assume-unchanged", "settings.py")
+    git(root, "update-index", "--skip-worktree", "local.py")
+    write(root, {"settings.py": "changed", "local.py": "changed"})
+    assert git(root, "status", "--short") == ""
+    assert list(map(str, dirty(root) or [])) == [f"hidden from git status: {p}" for p in ("local.py", "settings.py")]
+    git(root, "update-index", "--no-assume-unchanged", "settings.py")
+    git(root, "update-index", "--no-skip-worktree", "local.py")
+    git(root, "checkout", "-q", ".")
+    git(root, "sparse-checkout", "set", "--no-cone", "/*", "!/docs/")
+    with pytest.raises(PxError, match="it is tracked but not checked out") as caught:
+        dirty(root)
+    assert caught.value.code == "PX921"
+    assert dirty(root, exclude=("docs/",)) == []
+    git(root, "sparse-checkout", "disable")
+    assert dirty(root) == []
+
+
+@needs_git
+def test_modes_where_the_file_system_has_none(tmp_path: Path) -> None:
+    root = repository(tmp_path / "p", {"run.sh": "", "plain.py": ""})
+    git(root, "update-index", "--chmod=+x", "run.sh")
+    git(root, "commit", "-qm", "executable")
+    git(root, "config", "core.fileMode", "false")
+    (root / "plain.py").chmod(0o755)
+    write(root, {"new.sh": ""}).joinpath("new.sh").chmod(0o755)
+    assert git(root, "status", "--short") == "?? new.sh\n"
+    assert {e[1]: e[2] for e in scan(root).entries} == {"run.sh": 0o755, "plain.py": 0o644, "new.sh": 0o755}
+
+
+@needs_git
+def test_line_ends_that_git_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = repository(tmp_path / "p", {"main.py": "a\n"})
+    before = scan(root).oid
+    assert capsys.readouterr().err == ""
+    git(root, "config", "core.autocrlf", "true")
+    (root / "main.py").unlink()
+    git(root, "checkout", "-q", ".")
+    assert dirty(root) == []
+    assert scan(root).oid != before
+    assert "CRLF" in capsys.readouterr().err
+
+
+@needs_git
 def test_submodules_are_packed_when_checked_out_and_an_error_when_not(tmp_path: Path) -> None:
     library = repository(tmp_path / "library", {"lib.py": "", ".gitignore": "*.tmp\n", "main.log": "tracked here"})
     root = repository(tmp_path / "p", {"main.py": "", ".gitignore": "*.log\n"})
@@ -324,4 +371,4 @@ def test_random_trees_as_git_sees_them(seed: int, tmp_path: Path) -> None:
     some = rng.sample(sorted(p for p in root.rglob("*") if p.is_file() and ".git" not in p.parts), 5)
     git(root, "add", "-f", *map(str, some))
     expected = git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
-    assert sorted(chosen(root)) == sorted({path for path in expected if path})
+    assert sorted(path for path, _ in chosen(root)) == sorted({path for path in expected if path})

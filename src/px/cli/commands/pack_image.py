@@ -181,7 +181,7 @@ def check_clean(project: Project, *, allow_dirty: bool, outputs: Sequence[Path] 
     from px.sandbox.manifest import governing_manifest
 
     manifest, _ = governing_manifest(project.manifest.path)
-    changes = dirty(project.root, exclude=sorted(manifest.exclude), outputs=outputs)
+    changes = dirty(project.root, exclude=sorted(manifest.exclude), outputs=outputs, hidden=warn)
     if changes is None and not warn:
         return
     if changes is None:
