@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_DAMAGED = "Copy or fetch the image again, and do not run this one: it is damaged, or somebody has changed it."
 _KINDS = {
     tarfile.DIRTYPE: "directory",
     tarfile.SYMTYPE: "symbolic link",
@@ -96,8 +97,8 @@ def read_images(source: Source) -> tuple[ReadImage, ...]:
         if isinstance(source, ArchiveSource) and "index.json" not in source.members:
             return _docker_images(source)
         return tuple(_image(source, at) for at in manifests(source))
-    except (KeyError, TypeError, IndexError) as e:
-        raise PxError("PX923", source=source.name, problem=f"a document lacks {e}") from e
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as e:
+        raise PxError("PX923", source=source.name, problem=f"a document is not as it should be: {e}") from e
 
 
 def _image(source: Source, at: Descriptor) -> ReadImage:
@@ -132,7 +133,8 @@ def _docker_images(source: ArchiveSource) -> tuple[ReadImage, ...]:
                 config["rootfs"]["diff_ids"], entry["Layers"], _history(config), strict=False
             )
         )
-        found.append(ReadImage(source.name, digest_of(content), config, layers, {}))
+        # Such an archive has no annotations, as Docker's own format has none.
+        found.append(ReadImage(source.name, digest_of(content), config, layers, {}, DOCKER))
     return tuple(found)
 
 
@@ -157,7 +159,8 @@ def layer_files(layer: ReadLayer, source: str = "the image") -> dict[str, File]:
         raise PxError("PX923", source=source, problem=f"layer {layer.diff_id} cannot be read: {e}") from e
     for name, expected, actual in (("digest", layer.digest, packed), ("diff_id", layer.diff_id, plain)):
         if expected and actual.digest() != expected:
-            raise PxError("PX923", source=source, problem=f"a layer's {name} is {actual.digest()}, not {expected}")
+            problem = f"a layer's {name} is {actual.digest()}, not {expected}"
+            raise PxError("PX923", source=source, problem=problem, fix=[_DAMAGED])
     return found
 
 
@@ -176,7 +179,7 @@ def check_layers(image: ReadImage) -> None:
             raise PxError("PX923", source=image.name, problem=f"layer {layer.digest} cannot be read: {e}") from e
         if f"sha256:{digest.hexdigest()}" != layer.digest:
             problem = f"a layer is damaged: its digest is sha256:{digest.hexdigest()}, not {layer.digest}"
-            raise PxError("PX923", source=image.name, problem=problem)
+            raise PxError("PX923", source=image.name, problem=problem, fix=[_DAMAGED])
 
 
 def _file(archive: tarfile.TarFile, member: tarfile.TarInfo, before: dict[str, File]) -> File:
@@ -255,6 +258,7 @@ def _compare_layers(where: str, first: ReadImage, second: ReadImage, n: int) -> 
     where = _called(where, a)
     if a.diff_id == b.diff_id:
         if a.digest and b.digest and a.digest != b.digest:
+            layer_files(a, first.name)  # says so if it holds other files than its config claims
             yield Difference(where, ("same files, compressed differently", f"{a.digest} ≠ {b.digest}"))
         return
     lines = tuple(file_lines(layer_files(a, first.name), layer_files(b, second.name)))

@@ -59,7 +59,7 @@ class ArchiveSource:
     def __init__(self, path: Path):
         self.name = str(path)
         self._path = path
-        with tarfile.open(path) as archive:
+        with tarfile.open(path, "r:") as archive:
             self.members = {
                 member.name.removeprefix("./"): (member.offset_data, member.size)
                 for member in archive
@@ -114,8 +114,11 @@ def source_of(text: str, *, insecure: bool = False) -> Source:
             return LayoutSource(path)
         if path.is_file():
             return ArchiveSource(path)
+    except FileNotFoundError as e:
+        raise PxError("PX923", source=text, problem="the directory has no index.json") from e
     except (OSError, tarfile.TarError) as e:
-        raise PxError("PX923", source=text, problem=str(e)) from e
+        problem = f"it is not a tar archive, or a compressed or damaged one ({e})"
+        raise PxError("PX923", source=text, problem=problem) from e
     if _looks_like_a_path(text):
         raise PxError("PX923", source=text, problem="there is no such file or directory")
     reference = parse(text)
@@ -148,7 +151,7 @@ def manifests(source: Source) -> list[Descriptor]:
     """The manifests behind a source's names, each platform once."""
     try:
         tops = source.tops()
-    except (OSError, ValueError, KeyError, FetchError, RegistryError) as e:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, FetchError, RegistryError) as e:
         raise PxError("PX923", source=source.name, problem=f"its index cannot be read: {e}") from e
     found: dict[str, Descriptor] = {}
     for top in tops:
@@ -157,6 +160,8 @@ def manifests(source: Source) -> list[Descriptor]:
                 found[entry.digest] = entry
         else:
             found[top.digest] = top
+    if not found:
+        raise PxError("PX923", source=source.name, problem="its index names no image")
     return list(found.values())
 
 

@@ -73,6 +73,8 @@ def test_docker_answers_as_the_sandbox_does(project: Project, tmp_path: Path, do
     assert who.startswith("uid=1000(")
     home = ("--entrypoint", "sh", f"{name}:oci", "-c", "touch ~/.cache && ls -A ~")
     assert docker.run("run", "--rm", "--network=none", *home).stdout == ".cache\n", "its home is its own"
+    docker.run("save", f"{name}:oci", "-o", tmp_path / "saved.tar")
+    assert project.verify(tmp_path / "saved.tar").returncode == 0, "what went through Docker is the same"
     docker.run("image", "rm", f"{name}:oci", f"{name}:docker")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from px.errors import PxError
-from px.oci.image import ReadImage, compare, read_images
+from px.oci.image import ReadImage, check_layers, compare, read_images
 from px.oci.layout import write_archive, write_layout
 from px.oci.sources import source_of
 from tests.unit.oci.images import AMD64, ARM64, CREATED, Files, make_image, make_release, noise
@@ -131,6 +131,34 @@ def test_damage_is_found(damage: str, home: Home, tmp_path: Path) -> None:
     with pytest.raises(PxError) as caught:
         look()
     assert caught.value.code == "PX923"
+
+
+@pytest.mark.parametrize("index", ["[1]", '{"manifests":[]}', '{"manifests":["x"]}', '{"manifests":[{}]}', "{", ""])
+def test_an_index_of_another_shape(index: str, home: Home, tmp_path: Path) -> None:
+    packed(home, tmp_path / "1")
+    (tmp_path / "1" / "index.json").write_text(index)
+    with pytest.raises(PxError) as caught:
+        read_images(source_of(str(tmp_path / "1")))
+    assert caught.value.code == "PX923"
+
+
+def test_a_layer_that_holds_other_files_than_its_config_claims(home: Home, tmp_path: Path) -> None:
+    """The digest of its bytes is right, the digest of its files is another image's."""
+    ours, other = packed(home, tmp_path / "1"), packed(home, tmp_path / "2", CHANGED)
+    lying = dataclasses.replace(
+        ours, layers=(dataclasses.replace(other.layers[0], diff_id=ours.layers[0].diff_id), *ours.layers[1:])
+    )
+    check_layers(lying)
+    with pytest.raises(PxError, match="a layer's diff_id is"):
+        compare(lying, ours)
+
+
+@pytest.mark.parametrize("kind", ["gz", "xz"])
+def test_a_compressed_archive_is_said_to_be_one(kind: str, home: Home, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "x.tar", f"w:{kind}") as archive:  # type: ignore[call-overload]
+        archive.add(__file__, "index.json")
+    with pytest.raises(PxError, match="a compressed or damaged one"):
+        source_of(str(tmp_path / "x.tar"))
 
 
 def test_what_is_no_image(tmp_path: Path) -> None:
