@@ -8,7 +8,6 @@ code does not depend on the architecture, so an image for another one is served 
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,6 +52,8 @@ def compile_sources(
     interpreter: Interpreter, sources: Sequence[tuple[str, Path]], scratch: Path
 ) -> Iterator[tuple[str, bytes]]:
     """The path in the image and the content of the .pyc of every (path in the image, file) that compiles."""
+    from concurrent.futures import ThreadPoolExecutor
+
     workers = min(os.cpu_count() or 1, len(sources) // 50 + 1)
     parts = [sources[i::workers] for i in range(workers)]
     with ThreadPoolExecutor(workers) as pool:

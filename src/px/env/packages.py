@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -105,6 +104,8 @@ class Packages:
         others = [a for a in artifacts if a.kind != "wheel"]
         if not others:
             return self._wheels(wheels)
+        from concurrent.futures import ThreadPoolExecutor
+
         try:
             with ThreadPoolExecutor(2) as beside:
                 beside.submit(self.builder.begin, others)
@@ -127,6 +128,8 @@ class Packages:
     def _wheels(self, wheels: list[Artifact]) -> list[Package]:
         if not wheels:
             return []
+        from concurrent.futures import ThreadPoolExecutor
+
         total = sum(a.size or 0 for a in wheels)
         label = f"Fetching {len(wheels)} package{'s' if len(wheels) > 1 else ''}"
         with console.progress(label, total) as bar, ThreadPoolExecutor(DOWNLOADS) as pool:

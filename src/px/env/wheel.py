@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-import configparser
-import csv
 import hashlib
 import io
 import posixpath
 import stat
-import zipfile
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,6 +21,7 @@ from px.errors import PxError
 from px.store.tree import TreeWriter, UnsafePathError, check_link, check_path
 
 if TYPE_CHECKING:
+    import zipfile
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -65,6 +63,8 @@ def unpack_wheel(
     ``source`` is what the wheel was made from (its own sha256, or its sdist's), for the record; ``shown`` is
     its name in errors, where the file itself is called otherwise.
     """
+    import zipfile
+
     try:
         with zipfile.ZipFile(wheel) as archive:
             return _Unpacking(archive, tree).run(name, version, source)
@@ -119,6 +119,8 @@ class _Unpacking:
         return self.archive.read(member) if member is not None else b""
 
     def _read_record(self) -> dict[str, tuple[str, str]]:
+        import csv
+
         path = f"{self.dist_info}/RECORD"
         if path not in self.members:
             raise BadWheelError("it has no RECORD")
@@ -210,6 +212,8 @@ class _Unpacking:
 
     def _finish_record(self, scripts: list[Value]) -> None:
         """The RECORD of an installation, sorted: importlib.metadata lists a package's files from it."""
+        import csv
+
         rows = [*self.installed, (f"{self.dist_info}/RECORD", "", "")]
         rows += [(f"../../../bin/{s[0]}", "", "") for s in scripts if isinstance(s, list)]
         text = io.StringIO()
@@ -256,6 +260,8 @@ class EntryPoint:
 
 def read_entry_points(text: str) -> list[EntryPoint]:
     """console_scripts and gui_scripts of an ``entry_points.txt``, sorted by name."""
+    import configparser
+
     parser = configparser.RawConfigParser(delimiters=("=",), strict=False, interpolation=None)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     try:

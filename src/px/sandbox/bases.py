@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -238,6 +237,8 @@ def ensure_builder_layers(
 
     The parts of the compiler are the same for every project, so they are made once.
     """
+    from concurrent.futures import ThreadPoolExecutor, wait
+
     lock, wanted = base.lock, sorted(set(capabilities))
     with ThreadPoolExecutor(1) as beside:
         # The libraries as the image will have them, most likely: then they are unpacked only once.

@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -82,7 +82,7 @@ class SandboxBuilder:
 
     def _as_of(self, artifact: Artifact) -> str:
         """The day as of which build requirements are resolved: the base's, or the package's own if that is later."""
-        pinned = datetime.strptime(self.base.lock.date, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).isoformat()
+        pinned = datetime.fromisoformat(self.base.lock.date).isoformat()
         return max(pinned, artifact.uploaded) if artifact.uploaded else ""
 
     def begin(self, artifacts: Sequence[Artifact]) -> None:

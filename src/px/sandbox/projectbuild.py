@@ -141,7 +141,7 @@ class _Source:
 
     def time(self, builder: SandboxBuilder) -> str:
         """The commit's, which is what a build may call the time; without one, the base's."""
-        pinned = datetime.strptime(builder.base.lock.date, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+        pinned = datetime.fromisoformat(builder.base.lock.date)
         return (datetime.fromtimestamp(self.commit.time, UTC) if self.commit else pinned).isoformat()
 
     def identity(self, files: AppTree, sources: tuple[str, ...], builder: SandboxBuilder) -> list[Value]:

@@ -7,10 +7,8 @@ in the profile binds every byte of it.  Nothing of this machine's own interprete
 
 from __future__ import annotations
 
-import gzip
 import posixpath
 import shutil
-import tarfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,6 +24,7 @@ from px.store.objects import tree_spec
 from px.store.tree import UnsafePathError, check_link
 
 if TYPE_CHECKING:
+    import tarfile
     from pathlib import Path
 
     from px.sandbox.bases import Base
@@ -87,6 +86,9 @@ def _ensure_layer(store: Store, choice: Choice, directory: Path, *, offline: boo
 
 
 def _tree(archive: Path, tree: TreeWriter, scratch: Path, choice: Choice) -> TreeWriter:
+    import gzip
+    import tarfile
+
     try:
         with tarfile.open(_decompressed(archive, scratch / "archive.tar")) as tar:
             _unpack(tar, tree)
@@ -106,6 +108,8 @@ def _decompressed(archive: Path, to: Path) -> Path:
         with archive.open("rb") as source, to.open("wb") as target:
             zstandard.ZstdDecompressor().copy_stream(source, target)
         return to
+    import gzip
+
     with gzip.open(archive) as source, to.open("wb") as target:
         shutil.copyfileobj(source, target, 1 << 20)
     return to

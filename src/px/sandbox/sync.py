@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,6 +25,7 @@ from px.sandbox.manifest import SandboxManifest, governing_manifest
 from px.sandbox.projectlayer import ensure_project_layer
 from px.sandbox.runtime import MACHINES, sandbox_python
 from px.sandbox.runtimelayer import SandboxPython, ensure_runtime_layers
+from px.store.files import write_json
 from px.store.objects import Store, tree_spec
 
 if TYPE_CHECKING:
@@ -100,13 +103,19 @@ def _check_native(base: Base, artifacts: tuple[Artifact, ...]) -> None:
     sources = [a.label for a in artifacts if a.kind != "wheel" and not a.editable]
     if base.architecture != bases.host_architecture() and sources:
         problem = f"these packages have no wheel for {base.architecture}, and px cannot build for it on this machine"
-        fix = [f"Pack on a {base.architecture} machine, or use versions that have wheels: {', '.join(sources)}"]
+        fix = [f"Pack on an {base.architecture} machine, or use versions that have wheels: {', '.join(sources)}"]
         raise PxError("PX903", problem=f"{problem}: {', '.join(sources)}", fix=fix)
 
 
 def _sonames(store: Store, base: Base) -> frozenset[str]:
+    """The libraries that the base has; remembered, because its tree has thousands of entries and never changes."""
+    path = store.home.cache / "sonames-1" / base.oid
+    with suppress(OSError, ValueError):
+        return frozenset(json.loads(path.read_bytes()))
     layer = merged.Layer(base.tree, tree_spec(store.payload(base.kind, base.oid)), base.oid)
-    return merged.base_sonames([layer], MACHINES[base.architecture], store.home)
+    found = merged.base_sonames([layer], MACHINES[base.architecture], store.home)
+    write_json(path, sorted(found), durable=False)
+    return found
 
 
 def _log(manifest: SandboxManifest, inference: Inference, capabilities: frozenset[str]) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -150,7 +149,7 @@ class Store:
         """A private directory, gone afterwards whatever happens; what a killed process left is swept first."""
         self.home.tmp.mkdir(parents=True, exist_ok=True)
         sweep(self.home.tmp)
-        path = self.home.tmp / f"{os.getpid()}-{secrets.token_hex(6)}"
+        path = self.home.tmp / f"{os.getpid()}-{os.urandom(6).hex()}"
         guard = acquire(path.with_suffix(".lock"))
         try:
             path.mkdir()
@@ -204,7 +203,7 @@ class Store:
     def discard(self, kind: str, oid: str) -> None:
         """Take an object out of view in one step, then remove it."""
         self.home.tmp.mkdir(parents=True, exist_ok=True)
-        grave = self.home.tmp / f"{os.getpid()}-{secrets.token_hex(6)}"
+        grave = self.home.tmp / f"{os.getpid()}-{os.urandom(6).hex()}"
         path = self.path(kind, oid)
         path.chmod(0o755)  # a directory can be moved only by who may write to it
         path.rename(grave)
