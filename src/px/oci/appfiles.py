@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from px import console
@@ -44,6 +44,7 @@ class _Here:
     ways: frozenset[str]
     """Directories with tracked files somewhere below, by their full path."""
     recorded_modes: bool = False
+    only_tracked: bool = False
     below_ignored: bool = False
 
 
@@ -101,13 +102,17 @@ def _own_rules(root: Path, exclude: Sequence[str]) -> OwnRules:
     return OwnRules.of(lines)
 
 
-def chosen(root: Path, *, exclude: Sequence[str] = (), outputs: Sequence[Path] = ()) -> Iterator[Chosen]:
+def chosen(
+    root: Path, *, exclude: Sequence[str] = (), outputs: Sequence[Path] = (), clean: bool = False
+) -> Iterator[Chosen]:
     """Every file and link that is packed, in no particular order.
+
+    In a tree that git just called ``clean`` those are the tracked ones, and nobody has to read ignore files.
 
     ``outputs`` are files and directories that px itself writes: left out unless they are tracked.
     """
     rules, own = _own_rules(root, exclude), _inside(root, outputs)
-    pending = [_start(root)]
+    pending = [_start(root, only_tracked=clean and not rules.asks)]
     while pending:
         here = pending.pop()
         for name, is_directory in _listed(root, here.path):
@@ -124,7 +129,7 @@ def chosen(root: Path, *, exclude: Sequence[str] = (), outputs: Sequence[Path] =
                 yield Chosen(path, _recorded_mode(here, path))
 
 
-def _start(root: Path) -> _Here:
+def _start(root: Path, *, only_tracked: bool) -> _Here:
     top = governing_repository(root)
     if top is None:
         return _Here("", _with_gitignore(root, "", ()), Tracked(), "", frozenset())
@@ -133,10 +138,13 @@ def _start(root: Path) -> _Here:
         console.warn(
             "git is set to write CRLF line ends here (core.autocrlf, core.eol): clones without them give another image"
         )
+    recorded = configured.get("core.filemode") == "false"
+    if only_tracked:
+        return _Here("", (), found, "", _ways(found, ""), recorded, only_tracked, below_ignored=True)
     outside = [p for file in exclude_files(root, configured) if (p := Patterns.read(file, "")) is not None]
     above = _above(root, top)
     stack = _with_gitignore(root, "", (*_shifted(outside, root, top), *above))
-    return _Here("", stack, found, "", _ways(found, ""), configured.get("core.filemode") == "false")
+    return _Here("", stack, found, "", _ways(found, ""), recorded)
 
 
 @dataclass(frozen=True)
@@ -204,14 +212,16 @@ def _listed(root: Path, path: str) -> list[tuple[str, bool]]:
 def _enter(root: Path, here: _Here, path: str, rules: OwnRules) -> _Here | None:
     """What to know in a directory, or None if nothing in it is packed."""
     if path[len(here.base) :] in here.tracked.submodules:
-        return _submodule(root, path)
+        return _submodule(root, path, only_tracked=here.only_tracked)
+    if here.only_tracked:
+        return replace(here, path=path) if path in here.ways else None
     tracked_below = path in here.ways
     asked = rules.verdict(path, directory=True) is False
     out = here.below_ignored or ignored(here.stack, path, directory=True) or _is_environment(root, path)
     if out and not asked and not tracked_below and path not in rules.wanted:
         return None
     stack = _with_gitignore(root, path, here.stack)
-    return _Here(path, stack, here.tracked, here.base, here.ways, here.recorded_modes, out and not asked)
+    return replace(here, path=path, stack=stack, below_ignored=out and not asked)
 
 
 def _is_environment(root: Path, path: str) -> bool:
@@ -219,15 +229,18 @@ def _is_environment(root: Path, path: str) -> bool:
     return os.path.lexists(native(root, f"{path}/pyvenv.cfg"))
 
 
-def _submodule(root: Path, path: str) -> _Here:
+def _submodule(root: Path, path: str, *, only_tracked: bool) -> _Here:
     if not os.path.lexists(native(root, f"{path}/.git")):
         raise cannot(path, "the submodule is not checked out", f"git submodule update --init --recursive {path}")
     found, configured = tracked(root / path), settings(root / path)
+    recorded = configured.get("core.filemode") == "false"
+    ways = _ways(found, path + "/")
+    if only_tracked:
+        return _Here(path, (), found, path + "/", ways, recorded, only_tracked, below_ignored=True)
     # A repository of its own: the outer one's ignore files do not reach into it.
     outside = [p for file in exclude_files(root / path, configured) if (p := Patterns.read(file, path)) is not None]
     stack = _with_gitignore(root, path, tuple(outside))
-    recorded = configured.get("core.filemode") == "false"
-    return _Here(path, stack, found, path + "/", _ways(found, path + "/"), recorded)
+    return _Here(path, stack, found, path + "/", ways, recorded)
 
 
 def _wanted(here: _Here, path: str, rules: OwnRules) -> bool:

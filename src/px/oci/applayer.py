@@ -57,10 +57,10 @@ def app_layer(
     return blobs.layer(identity, lambda: [part], compression=compression)
 
 
-def scan(root: Path, *, exclude: Sequence[str] = (), outputs: Sequence[Path] = ()) -> AppTree:
+def scan(root: Path, *, exclude: Sequence[str] = (), outputs: Sequence[Path] = (), clean: bool = False) -> AppTree:
     """Choose and hash the files of the app layer; ``exclude`` are the manifest's own patterns."""
     entries: dict[str, Entry] = {}
-    for path, executable in sorted(chosen(root, exclude=exclude, outputs=outputs)):
+    for path, executable in sorted(chosen(root, exclude=exclude, outputs=outputs, clean=clean)):
         parent = path.rpartition("/")[0]
         while parent and parent not in entries:
             entries[parent] = ["d", parent, 0o755]

@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, BinaryIO
@@ -24,6 +23,7 @@ from px.errors import PxError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
 GZIP, ZSTD = "gzip", "zstd"
 
@@ -71,6 +71,8 @@ class Compressor:
     """Takes an uncompressed stream by :meth:`write`, puts the compressed one into ``out`` in order."""
 
     def __init__(self, method: Method, out: BinaryIO, *, threads: int | None = None):
+        from concurrent.futures import ThreadPoolExecutor
+
         self._method, self._out = method, out
         self._compress = block_function(method)
         self._threads = threads or cores()

@@ -10,13 +10,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from pathspec import GitIgnoreSpec
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from pathspec import RegexPattern
+    from pathspec import GitIgnoreSpec, RegexPattern
 
 NEVER_DIRECTORIES = frozenset({
     ".git", ".hg", ".svn", ".bzr", ".jj", "_darcs", "CVS",
@@ -55,6 +53,8 @@ class Patterns:
 
     @classmethod
     def of(cls, lines: Iterable[str], base: str = "") -> Patterns:
+        from pathspec import GitIgnoreSpec
+
         return cls(base, GitIgnoreSpec.from_lines(lines))
 
     def verdict(self, path: str, *, directory: bool) -> bool | None:
@@ -97,18 +97,22 @@ def ignored(stack: tuple[Patterns, ...], path: str, *, directory: bool) -> bool:
 class OwnRules:
     """``.pxignore`` and the manifest's excludes: they decide before git's rules do, for committed files too."""
 
-    patterns: Patterns
+    patterns: Patterns | None
+    """None: there are no lines."""
+    asks: bool
+    """Whether some line asks for what git ignores."""
     wanted: frozenset[str]
     """Directories on the way to what a ``!`` line asks for: entered although git ignores them."""
 
     @classmethod
     def of(cls, lines: Iterable[str]) -> OwnRules:
         kept = list(lines)
+        asks = any(line.startswith("!") for line in kept)
         wanted = {parent for line in kept if line.startswith("!") for parent in _way_to(line[1:])}
-        return cls(Patterns.of(kept), frozenset(wanted))
+        return cls(Patterns.of(kept) if kept else None, asks, frozenset(wanted))
 
     def verdict(self, path: str, *, directory: bool) -> bool | None:
-        return self.patterns.verdict(path, directory=directory)
+        return self.patterns.verdict(path, directory=directory) if self.patterns is not None else None
 
 
 def _way_to(pattern: str) -> list[str]:

@@ -257,6 +257,12 @@ class Registry:
             fix=self._fixes(error),
         )
 
+    def unreadable(self, error: FetchError | RegistryError) -> PxError:
+        """The error for whoever wanted to read an image from here."""
+        why = self._why(error) if error.status in (401, 403) else []
+        problem = console.redact(error.reason)
+        return PxError("PX923", source=str(self.reference), problem=problem, why=why, fix=self._fixes(error))
+
     def _why(self, error: FetchError | RegistryError) -> list[str]:
         found = self._auth.credentials
         if error.status in (401, 403):

@@ -88,8 +88,11 @@ class RegistrySource:
 
     def tops(self) -> list[Descriptor]:
         reference = self._registry.reference
-        self._registry.connect()
-        found = self._registry.manifest(reference.digest or reference.tag)
+        try:
+            self._registry.connect()
+            found = self._registry.manifest(reference.digest or reference.tag)
+        except (FetchError, RegistryError) as e:
+            raise self._registry.unreadable(e) from e
         if found is None:
             raise PxError("PX923", source=self.name, problem="the registry has nothing of this name")
         content, media_type = found

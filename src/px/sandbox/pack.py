@@ -57,6 +57,8 @@ class PackOptions:
     compression: str = GZIP
     outputs: tuple[Path, ...] = ()
     """Files that the command itself writes or reads: not part of the app, wherever they lie."""
+    clean: bool = False
+    """Git has just said that nothing is changed or untracked."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def pack(
     made = image.ensure_image(store, derived.definition, derived.base, layers, derived.profile, derived.manifest)
     own = ensure_project_layer(store, project, derived.profile.editables, derived.builder)
     blobs = Blobs(store.home)
-    app = scan(project.root, exclude=sorted(derived.manifest.exclude), outputs=options.outputs)
+    app = scan(project.root, exclude=sorted(derived.manifest.exclude), outputs=options.outputs, clean=options.clean)
     uses = [
         *layer_uses(store, made.layers, made.base, compression=options.compression),
         _app_layer(store, blobs, app, own, options),

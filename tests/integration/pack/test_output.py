@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,17 @@ def test_without_flags_it_is_kept_and_described(shared: Project, tmp_path: Path)
     home = Path(os.environ["PX_HOME"])
     for digest in (made.digest, *made.layers().values()):
         assert (home / "sandbox/blobs/sha256" / digest.removeprefix("sha256:")).is_file()
+
+
+def test_packing_again_imports_only_what_it_uses(shared: Project) -> None:
+    """Each of these costs milliseconds, and a repack of what is there has no use for it."""
+    shared.pack()
+    command = [sys.executable, "-X", "importtime", "-m", "px", "pack", "image"]
+    done = subprocess.run(command, cwd=shared.root, capture_output=True, text=True, check=True)
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert "px.sandbox.pack" in imported
+    heavy = {"pathspec", "urllib3", "email", "ssl", "concurrent.futures", "zipfile", "tarfile", "csv", "secrets"}
+    assert imported & heavy == set()
 
 
 def test_a_directory_that_holds_something_else_is_left_alone(shared: Project, tmp_path: Path) -> None:

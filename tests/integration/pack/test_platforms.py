@@ -89,6 +89,11 @@ def test_another_architecture(shared: Project, tmp_path: Path) -> None:
 def test_both_architectures(shared: Project, tmp_path: Path) -> None:
     flags = ("--platform", "linux/amd64,linux/arm64", "--out", f"{tmp_path}/layout/", "--sbom", tmp_path / "bill.json")
     made = shared.pack(*flags)
+    lines = shared.px("pack", "image", *flags).stdout.splitlines()
+    for number, architecture in enumerate(("amd64", "arm64")):
+        assert f"  sbom:   {tmp_path}/bill.{architecture}.json" in lines
+        at = lines.index(f"Derived from (linux/{architecture}):")
+        assert lines[at + 3] == f"  sbx:  sbx_id={made.details['images'][number]['sbx_id']}"
     index = json.loads((tmp_path / "layout/index.json").read_text())
     (entry,) = index["manifests"]
     assert entry["digest"] == made.digest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -105,6 +106,30 @@ def test_a_registry_that_takes_no_bill_of_materials_has_the_image(shared: Projec
         assert "does not take the bill of materials" in done.stderr
         assert "MANIFEST_INVALID: unknown config type" in done.stderr
         assert ("demo", "1") in server.manifests
+        assert re.search(
+            rf"^  pushed: {server.host}/demo: \d blobs sent \(\d+\.\d MB\), 0 there already$", done.stdout, re.MULTILINE
+        )
+        again = shared.px("pack", "image", "--push", "--tag", f"{server.host}/demo:1").stdout
+        assert re.search(r"^  pushed: .*: 0 blobs sent \(0\.0 MB\), \d there already$", again, re.MULTILINE)
+
+
+def test_offline_asks_no_registry(shared: Project) -> None:
+    with running() as server:
+        said = shared.refused("--offline", "--push", "--tag", f"{server.host}/demo:1", code=121)
+        assert said.startswith("PX040  --push --offline: one needs the network.")
+        done = shared.px("pack", "verify", "--offline", f"{server.host}/demo:1", check=False)
+        assert done.stderr.startswith("PX923"), done.stderr
+        assert server.requests == []
+
+
+def test_a_registry_that_cannot_be_read_says_what_to_check(shared: Project) -> None:
+    with running() as server:
+        server.first = lambda _: refusal(401, "UNAUTHORIZED", **{"WWW-Authenticate": 'Basic realm="x"'})
+        done = shared.verify(f"{server.host}/demo:1")
+        assert done.stderr.startswith(f"PX923  {server.host}/demo:1")
+        assert f"docker login {server.host}" in done.stderr
+    down = shared.verify("127.0.0.1:1/demo:1")
+    assert "Check that the registry is up" in down.stderr
 
 
 def test_the_bill_of_materials_where_referrers_are_known(shared: Project, tmp_path: Path) -> None:

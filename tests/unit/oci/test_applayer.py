@@ -206,6 +206,7 @@ def test_submodules_are_packed_when_checked_out_and_an_error_when_not(tmp_path: 
     inside = ["vendor/library/.gitignore", "vendor/library/lib.py", "vendor/library/main.log"]
     assert packed(root) == [".gitignore", ".gitmodules", "main.py", *inside]
     assert dirty(root) == []
+    assert scan(root, clean=True).oid == scan(root).oid
     write(root, {"vendor/library/lib.py": "changed"})
     assert [change.what for change in dirty(root) or []] == ["submodule changed"]
     clone = tmp_path / "clone"
@@ -216,6 +217,19 @@ def test_submodules_are_packed_when_checked_out_and_an_error_when_not(tmp_path: 
     assert "git submodule update --init" in str(caught.value)
     (clone / ".pxignore").write_text("vendor/\n")
     assert "main.py" in packed(clone)
+
+
+@needs_git
+def test_a_clean_tree_is_what_is_tracked_and_what_pxignore_says(tmp_path: Path) -> None:
+    files = {"main.py": "", "docs/a.md": "", "build/kept.txt": "", ".gitignore": "*.log\n/data/\n"}
+    root = repository(tmp_path / "p", files)
+    write(root, {"x.log": "", "data/model.bin": "", "data/more/x": "", ".env": "", "src/__pycache__/a.pyc": ""})
+    for lines in ("", "docs/\n", "*.md\n!/data/\n", "!data/model.bin\n"):
+        write(root, {".pxignore": lines})
+        git(root, "add", "-A")
+        git(root, "commit", "-qm", "rules", "--allow-empty")
+        assert dirty(root) == []
+        assert scan(root, clean=True).entries == scan(root).entries
 
 
 @needs_git
@@ -372,3 +386,7 @@ def test_random_trees_as_git_sees_them(seed: int, tmp_path: Path) -> None:
     git(root, "add", "-f", *map(str, some))
     expected = git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
     assert sorted(path for path, _ in chosen(root)) == sorted({path for path in expected if path})
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", "all")
+    assert dirty(root) == []
+    assert sorted(chosen(root, clean=True)) == sorted(chosen(root))

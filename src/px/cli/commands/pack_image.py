@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -88,31 +88,34 @@ def main(args: argparse.Namespace, context: Context) -> int:
     from px.cli.workflow import exclusive
     from px.oci.blobs import Blobs
 
-    check_places(args)
+    check_places(args, offline=context.offline)
     options = image_options(args)
     project = discover(context.directory)
     situation = inspect(context.home, project, offline=context.offline)
     rules.permit("pack image", situation.flags(Target.SANDBOX), frozen_by=context.frozen_by, target=Target.SANDBOX)
-    check_clean(project, allow_dirty=args.allow_dirty, outputs=outputs(args))
+    clean = check_clean(project, allow_dirty=args.allow_dirty, outputs=outputs(args))
     started = time.monotonic()
     with tidy_end(), exclusive(context, project.root):
-        result = make(args, context, situation, options)
+        result = make(args, context, situation, replace(options, clean=clean))
         if not args.allow_dirty:  # a file that was saved meanwhile may be in the image
             check_clean(project, allow_dirty=False, outputs=outputs(args), warn=False)
         blobs = Blobs(context.home)
         pushed = deliver(args, context, blobs, result)
     if not context.json:
-        report(args, result, time.monotonic() - started)
+        report(args, result, pushed, time.monotonic() - started)
     context.emit(f"built {result.names[0]}", details(result, pushed))
     return 0
 
 
-def check_places(args: argparse.Namespace) -> None:
+def check_places(args: argparse.Namespace, *, offline: bool = False) -> None:
     """Names that cannot be pushed to, or a place that cannot be written to, are said before anything is built."""
     from px.oci.layout import check_replaceable
     from px.oci.reference import parse
 
     names = [parse(text) for text in args.tag]
+    if args.push and offline:
+        example = "px pack image --offline --out app.tar"
+        raise PxError("PX040", option="--push", value="--offline", problem="one needs the network", example=example)
     for name in names:
         if name.digest:
             raise PxError("PX922", reference=str(name), problem="a digest follows from the content, it cannot be given")
@@ -175,24 +178,27 @@ def outputs(args: argparse.Namespace) -> tuple[Path, ...]:
     return tuple(Path(path) for path in (args.out, args.sbom) if path)
 
 
-def check_clean(project: Project, *, allow_dirty: bool, outputs: Sequence[Path] = (), warn: bool = True) -> None:
-    """An image is made from a commit: PX920 unless the user says otherwise, and then a warning."""
+def check_clean(project: Project, *, allow_dirty: bool, outputs: Sequence[Path] = (), warn: bool = True) -> bool:
+    """An image is made from a commit: PX920 unless the user says otherwise, and then a warning.
+
+    Says whether git found nothing that is changed or untracked.
+    """
     from px.oci.appfiles import dirty
     from px.sandbox.manifest import governing_manifest
 
     manifest, _ = governing_manifest(project.manifest.path)
     changes = dirty(project.root, exclude=sorted(manifest.exclude), outputs=outputs, hidden=warn)
-    if changes is None and not warn:
-        return
     if changes is None:
-        console.warn("this is not a git repository: the image cannot say which commit it was made from")
-        return
+        if warn:
+            console.warn("this is not a git repository: the image cannot say which commit it was made from")
+        return False
     if not changes:
-        return
+        return True
     shown = ", ".join(str(c) for c in changes[:5]) + (" …" if len(changes) > 5 else "")
     if not allow_dirty:
         raise PxError("PX920", count=len(changes), changes=shown)
     console.warn(f"packing {len(changes)} uncommitted change(s): {shown}")
+    return False
 
 
 def make(args: argparse.Namespace, context: Context, situation: Situation, options: PackOptions) -> Result:
@@ -270,11 +276,16 @@ def write_bills(context: Context, result: Result, path: Path) -> None:
     from px.oci.failures import building
     from px.oci.layout import open_output
 
-    for packed in result.packed:
-        architecture = packed.image.spec.platform.architecture
-        name = path if len(result.packed) == 1 else path.with_name(f"{path.stem}.{architecture}{path.suffix}")
+    for name, packed in zip(bill_paths(result, path), result.packed, strict=True):
         with building(context.home, name.parent), open_output(name) as out:
             out.write(packed.bill)
+
+
+def bill_paths(result: Result, path: Path) -> list[Path]:
+    architectures = [packed.image.spec.platform.architecture for packed in result.packed]
+    return (
+        [path] if len(architectures) == 1 else [path.with_name(f"{path.stem}.{a}{path.suffix}") for a in architectures]
+    )
 
 
 def write_out(blobs: Blobs, release: Release, out: str) -> None:
@@ -332,9 +343,8 @@ def push(args: argparse.Namespace, blobs: Blobs, result: Result) -> tuple[Pushed
     return pushed
 
 
-def report(args: argparse.Namespace, result: Result, seconds: float) -> None:
+def report(args: argparse.Namespace, result: Result, pushed: Sequence[Pushed], seconds: float) -> None:
     """The summary of the specification, and the layers with their sizes."""
-    derived = result.packed[0].derived
     print("Built image:")
     for name in result.names:
         print(f"  name:   {name}")
@@ -345,13 +355,20 @@ def report(args: argparse.Namespace, result: Result, seconds: float) -> None:
         for use in image.layers:
             said = use.created_by.removeprefix("px: ")
             print(f"    {use.blob.size / 1e6:8.1f} MB  {said:<24} {use.blob.digest[:19]}")
-    for what, where in (("file:", args.out), ("sbom:", args.sbom)):
-        if where:
-            print(f"  {what:<7} {where}")
-    print("\nDerived from:")
-    print(f"  base: {derived.base.name} (base_os_oid={derived.base.oid})")
-    print(f"  env:  profile_oid={derived.profile.oid}")
-    print(f"  sbx:  sbx_id={derived.definition.sbx_id}")
+    if args.out:
+        print(f"  file:   {args.out}")
+    for path in bill_paths(result, Path(args.sbom)) if args.sbom else ():
+        print(f"  sbom:   {path}")
+    for one in pushed:
+        there = len(one.present) + len(one.mounted)
+        sent = f"{len(one.sent)} blobs sent ({one.sent_bytes / 1e6:.1f} MB), {there} there already"
+        print(f"  pushed: {one.names[0].repository}: {sent}")
+    for packed in result.packed:
+        derived, several = packed.derived, len(result.packed) > 1
+        print(f"\nDerived from{f' ({packed.image.spec.platform})' if several else ''}:")
+        print(f"  base: {derived.base.name} (base_os_oid={derived.base.oid})")
+        print(f"  env:  profile_oid={derived.profile.oid}")
+        print(f"  sbx:  sbx_id={derived.definition.sbx_id}")
     console.info(f"Packed in {seconds:.1f} s")
 
 
@@ -376,6 +393,13 @@ def details(result: Result, pushed: Sequence[Pushed]) -> dict[str, object]:
             for p in result.packed
         ],
         "pushed": [
-            {"names": [str(n) for n in p.names], "sent": list(p.sent), "sent_bytes": p.sent_bytes} for p in pushed
+            {
+                "names": [str(n) for n in p.names],
+                "present": list(p.present),
+                "mounted": list(p.mounted),
+                "sent": list(p.sent),
+                "sent_bytes": p.sent_bytes,
+            }
+            for p in pushed
         ],
     }

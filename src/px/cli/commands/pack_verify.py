@@ -31,9 +31,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace, context: Context) -> int:
     from px.cli.workflow import exclusive
     from px.oci.image import read_images
-    from px.oci.sources import source_of
+    from px.oci.sources import RegistrySource, source_of
 
-    images = read_images(source_of(args.image, insecure=args.insecure))
+    source = source_of(args.image, insecure=args.insecure)
+    if context.offline and isinstance(source, RegistrySource):
+        raise PxError("PX923", source=args.image, problem="it is in a registry, and --offline forbids to ask one")
+    images = read_images(source)
     project = discover(context.directory)
     situation = inspect(context.home, project, offline=context.offline)
     if not situation.lock_matches:
