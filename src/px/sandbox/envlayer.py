@@ -125,9 +125,9 @@ def _add_bytecode(store: Store, tree: TreeWriter, oid: str, owned: set[str]) -> 
 
 
 def _source_of(path: str) -> str:
-    """``a/__pycache__/b.cpython-311.pyc`` -> ``a/b.py``."""
+    """``a/__pycache__/b.cpython-311.pyc`` -> ``a/b.py``; the module's own name may have dots too (hook-a.b.py)."""
     directory, _, name = path.rpartition("/__pycache__/")
-    return f"{directory}/{name.split('.')[0]}.py"
+    return f"{directory}/{name.rsplit('.', 2)[0]}.py"
 
 
 def _interpreter(tree: TreeWriter, python: SandboxPython) -> None:

@@ -14,6 +14,7 @@ from px.home import Home
 from tests.integration.sandbox.conftest import lock
 from tests.support.index import Index
 from tests.support.px import run_px, snapshot
+from tests.support.wheels import WheelSpec
 
 VERSION = "import importlib.metadata as m; print(m.version('plain-project'))"
 MEMBER = """\
@@ -146,3 +147,18 @@ def test_manifests_and_locks_stay_as_they_are(kind: str, request: pytest.Fixture
         ["git", "status", "--porcelain", "-uall"], cwd=root, capture_output=True, text=True, check=True
     )
     assert ".px" not in tracked.stdout
+
+
+def test_a_module_with_dots_in_its_file_name_is_compiled_like_any_other(tmp_path: Path, warm: Home) -> None:
+    """PyInstaller's hooks are called so (hook-dotted.part.py), and any wheel may bring some."""
+    wheel = WheelSpec("dotted", files={"dotted/hook-dotted.part.py": b"PART = 1\n"}).write(tmp_path / "wheels")
+    root = tmp_path / "uses-dotted"
+    root.mkdir()
+    (root / "pyproject.toml").write_text(
+        '[project]\nname = "uses-dotted"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = ["dotted"]\n'
+        f'[tool.uv.sources]\ndotted = {{ path = "{wheel}" }}\n'
+    )
+    lock(root)
+    code = "import dotted, os; print(*sorted(os.listdir(dotted.__path__[0] + '/__pycache__')))"
+    done = run_px("run", "--sandbox", "python", "-c", code, cwd=root)
+    assert done.stdout == "__init__.cpython-311.pyc hook-dotted.part.cpython-311.pyc\n"
