@@ -55,6 +55,7 @@ MESSAGES = [
      "pdf", "poppler"),
     ("ImportError: Bad git executable.", "git", "git"),
     ("ModuleNotFoundError: No module named '_tkinter'", "tk", "_tkinter"),
+    ("ModuleNotFoundError: No module named 'tkinter'", "tk", "tkinter"),
     ("The headers or library files could not be found for jpeg,", "imagecodecs", "jpeg"),
     ("Error: Please make sure the libxml2 and libxslt development packages are installed.", "xml", "libxml2"),
     ("\x1b[31mImportError: libcurl.so.4: cannot open shared object file: No such file or directory\x1b[0m", "curl",
