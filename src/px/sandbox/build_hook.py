@@ -8,6 +8,7 @@ they like.
 
 from __future__ import annotations
 
+import copy
 import importlib
 import json
 import os
@@ -105,12 +106,11 @@ def compile_side_by_side() -> None:
         if type(self)._compile is not stock or "_compile" in vars(self) or len(sources) < 2:
             return one_by_one(sources, *args, **kwargs)
         jobs: list[Future[None]] = []
+        # Packages that build extensions side by side (Pillow) do it with one compiler object: only a copy is changed.
+        own = copy.copy(self)
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            self._compile = lambda *job: jobs.append(pool.submit(stock, self, *job))
-            try:
-                objects = one_by_one(sources, *args, **kwargs)
-            finally:
-                del self._compile
+            own._compile = lambda *job: jobs.append(pool.submit(stock, self, *job))
+            objects = super(unix, own).compile(sources, *args, **kwargs)
         if any(job.exception() for job in jobs):
             return one_by_one(sources, *args, **kwargs)  # fails again, and says why without a second voice
         return objects

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 import types
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,7 @@ class Compiler:
 
     def __init__(self, bad: frozenset[str] = frozenset()):
         self.bad, self.done = bad, list[str]()
+        self.entered, self.gate = threading.Semaphore(0), threading.Event()
 
     def compile(self, sources: list[str], note: str = "") -> list[str]:
         for source in sources:
@@ -45,6 +48,9 @@ class Compiler:
         return [source + ".o" for source in sources]
 
     def _compile(self, source: str, note: str) -> None:
+        if source.startswith("wait"):
+            self.entered.release()
+            self.gate.wait()
         self.done.append(source + note)
         if source in self.bad:
             raise RuntimeError(source)
@@ -70,6 +76,23 @@ def test_all_sources_are_compiled_and_named_in_order(unix: Any) -> None:
     assert compiler.compile(["a", "b", "c"], note="!") == ["a.o", "b.o", "c.o"]
     assert sorted(compiler.done) == ["a!", "b!", "c!"]
     assert "_compile" not in vars(compiler)
+
+
+def test_extensions_that_share_a_compiler_wait_for_their_own_files_only(unix: Any) -> None:
+    """Pillow builds its extensions in threads, with one compiler object."""
+    compiler = unix()
+    held = [f"wait{n}" for n in range(len(os.sched_getaffinity(0)) + 1)]
+    other = threading.Thread(target=compiler.compile, args=(held,))
+    other.start()
+    try:
+        compiler.entered.acquire()
+        assert compiler.compile(["alone"]) == ["alone.o"]
+        assert compiler.compile(["a", "b"]) == ["a.o", "b.o"]
+        assert sorted(compiler.done) == ["a", "alone", "b"]
+    finally:
+        compiler.gate.set()
+        other.join()
+    assert sorted(compiler.done) == sorted(["a", "alone", "b", *held])
 
 
 def test_a_failure_is_repeated_one_by_one(unix: Any) -> None:
