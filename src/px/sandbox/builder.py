@@ -27,6 +27,7 @@ from px.errors import PxError
 from px.project import uv
 from px.sandbox import bases, patterns
 from px.sandbox.inference import build_capabilities
+from px.sandbox.requirements import settings_directory, use_interpreter
 from px.sandbox.runtimelayer import ensure_runtime_layers
 
 if TYPE_CHECKING:
@@ -254,13 +255,14 @@ class _Work:
             *flags,
             "--",
             *requirements,
-            cwd=self.builder.root,
+            cwd=settings_directory(self.builder.root, self.directory / "settings"),
             offline=self.builder.offline,
         )
         if not done.ok:
             why = [uv.explain(done.stderr)]
             problem = f"the build requirements of {self.artifact.label} cannot be installed"
             raise PxError("PX903", problem=problem, why=why)
+        use_interpreter(self.directory / "requires" / "bin", f"{self.builder.python.directory}/python3")
 
     def failure(self, log: str) -> PxError:
         return build_failure(self.artifact.label, log, self.builder.base.name)

@@ -50,18 +50,20 @@ PYPROJECT = """\
 name = "NAME"
 version = "1.0"
 [build-system]
-requires = []
+requires = [REQUIRES]
 build-backend = "backend"
 backend-path = ["."]
 """
 
 
-def make_sdist(directory: Path, name: str, *, includes: str = "", libraries: str = "", backend: str = "") -> Path:
-    """Write NAME-1.0.tar.gz: lines of C, flags of the linker, and what the build backend shall do besides."""
+def make_sdist(
+    directory: Path, name: str, *, includes: str = "", libraries: str = "", backend: str = "", requires: str = ""
+) -> Path:
+    """Write NAME-1.0.tar.gz: lines of C, flags of the linker, what the build backend shall do besides and needs."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{name}-1.0.tar.gz"
     files = {
-        "pyproject.toml": PYPROJECT,
+        "pyproject.toml": PYPROJECT.replace("REQUIRES", f'"{requires}"' if requires else ""),
         "backend.py": backend + BACKEND.replace("LIBRARIES", libraries),
         f"{name}.c": SOURCE.replace("INCLUDES", includes),
         "PKG-INFO": "Metadata-Version: 2.2\nName: NAME\nVersion: 1.0\n",

@@ -13,6 +13,7 @@ from tests.integration.sandbox.conftest import lock
 from tests.integration.sandbox.homes import clone, objects
 from tests.integration.sandbox.native import make_sdist, write_project
 from tests.support.px import run_px
+from tests.support.wheels import WheelSpec
 
 USE = {
     "psycopg2": "import psycopg2; print(psycopg2.__libpq_version__ > 0)",
@@ -80,6 +81,19 @@ def test_an_sdist_that_looks_around_sees_only_the_sandbox(tmp_path: Path, warm: 
     run_px("sync", "--sandbox", cwd=root)
     (line,) = [row for row in (root / ".px/logs/px.log").read_text().splitlines() if "SEEN" in row][-1:]
     assert line.partition("SEEN")[2].split()[:4] == ["False", "False", "1000", "False"], line
+
+
+def test_programs_among_the_build_requirements_run_in_the_sandbox(tmp_path: Path, warm: Home) -> None:
+    """As meson and cython are: console scripts, which have the path of an interpreter in their first line."""
+    entry = "[console_scripts]\nmy-generator = my_generator:main\n"
+    module = {"my_generator/__init__.py": b"import sys\ndef main():\n    print('RUN BY', sys.executable)\n"}
+    wheel = WheelSpec("my-generator", files=module, entry_points=entry).write(tmp_path / "wheels")
+    calls = "import subprocess\nsubprocess.run(['my-generator'], check=True)\n"
+    made = make_sdist(tmp_path / "sdist", "made", backend=calls, requires=f"my-generator @ {wheel.as_uri()}")
+    root = lock(write_project(tmp_path / "p", made))
+    run_px("sync", "--sandbox", cwd=root)
+    (line,) = [row for row in (root / ".px/logs/px.log").read_text().splitlines() if "RUN BY" in row][-1:]
+    assert line.endswith("RUN BY /usr/bin/python3")
 
 
 TRIES = """\

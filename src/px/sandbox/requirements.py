@@ -1,0 +1,74 @@
+"""What builds require: it comes from where the project's uv settings say, always as wheels, and runs in the sandbox.
+
+A project may tell uv to build some packages from source (``no-binary-package``). That is meant for its env, where px
+builds them in the sandbox. uv would obey it for build requirements too, and build those on this machine, with its
+compiler and headers; so such a project gets its settings without that for them.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_FROM_SOURCE = ("no-binary", "no-binary-package")
+# What says where packages come from and how they are reached; a uv.toml may not have what describes the project.
+_PLACES = (
+    "allow-insecure-host", "default-index", "extra-index-url", "find-links", "index", "index-strategy", "index-url",
+    "keyring-provider", "native-tls", "no-index", "system-certs",
+)  # fmt: skip
+# How uv starts a script: with the interpreter, or through a shell where its path is long or has spaces.
+_START = re.compile(rb"#!(?:[^\n]*python[^\n]*\n|/bin/sh\n'{3}exec' [^\n]*\n' '{3}\n)")
+
+
+def use_interpreter(scripts: Path, interpreter: str) -> None:
+    """Have installed programs (meson, cython …) run by the sandbox's Python: uv wrote this machine's into them."""
+    for script in sorted(scripts.iterdir()) if scripts.is_dir() else ():
+        content = script.read_bytes()
+        if found := _START.match(content):
+            script.write_bytes(f"#!{interpreter}\n".encode() + content[found.end() :])
+
+
+def settings_directory(root: Path, scratch: Path) -> Path:
+    """The directory to run uv in: the project's, or one with its settings of places where those ask for builds."""
+    found = ((directory, _settings(directory)) for directory in (root, *root.parents))
+    directory, settings = next(((d, s) for d, s in found if s), (root, {}))
+    own_pip = settings.get("pip", {})
+    if not any(key in table for table in (settings, own_pip) for key in _FROM_SOURCE):
+        return root
+    import tomlkit
+
+    kept = _places(settings, directory)
+    if places := _places(own_pip, directory):
+        kept["pip"] = places
+    scratch.mkdir(parents=True, exist_ok=True)
+    (scratch / "uv.toml").write_text(tomlkit.dumps(kept))
+    return scratch
+
+
+def _settings(directory: Path) -> dict[str, Any]:
+    """uv's settings in one directory: uv.toml, else the table of pyproject.toml, as uv looks for them."""
+    for name in ("uv.toml", "pyproject.toml"):
+        file = directory / name
+        if file.is_file():
+            table: dict[str, Any] = tomllib.loads(file.read_text())
+            return table if name == "uv.toml" else table.get("tool", {}).get("uv", {})
+    return {}
+
+
+def _places(table: dict[str, Any], root: Path) -> dict[str, Any]:
+    return {key: _absolute(table[key], root) for key in _PLACES if key in table}
+
+
+def _absolute(value: Any, root: Path) -> Any:
+    """The same place, seen from another directory: relative paths are made absolute."""
+    if isinstance(value, list):
+        return [_absolute(item, root) for item in value]
+    if isinstance(value, dict):
+        return {k: _absolute(v, root) if k == "url" else v for k, v in value.items()}
+    if isinstance(value, str) and value.startswith("."):
+        return str((root / value).resolve())
+    return value

@@ -1,0 +1,62 @@
+"""Where build requirements come from: the project's settings, but never as builds on this machine."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from px.sandbox.requirements import settings_directory, use_interpreter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+INDEX = '[[tool.uv.index]]\nname = "own"\nurl = "{url}"\ndefault = true\n'
+
+
+@pytest.mark.parametrize("text", ["", "[tool.uv]\nno-build = true\n", INDEX.format(url="./wheels")])
+def test_settings_that_ask_for_no_builds_are_used_as_they_are(text: str, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    assert settings_directory(tmp_path, tmp_path / "scratch") == tmp_path
+    assert not (tmp_path / "scratch").exists()
+
+
+def test_packages_that_the_project_builds_are_wheels_as_build_requirements(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    (root / "pyproject.toml").write_text(
+        '[tool.uv]\nno-binary-package = ["lxml"]\nfind-links = ["../more", "https://host.example/links"]\n'
+        '[tool.uv.sources]\nother = { path = "other" }\n[tool.uv.pip]\nno-binary = [":all:"]\nno-index = true\n'
+        + INDEX.format(url="./wheels")
+    )
+    scratch = settings_directory(root, tmp_path / "scratch")
+    assert tomllib.loads((scratch / "uv.toml").read_text()) == {
+        "find-links": [str(tmp_path / "more"), "https://host.example/links"],
+        "index": [{"name": "own", "url": str(root / "wheels"), "default": True}],
+        "pip": {"no-index": True},
+    }
+
+
+def test_uv_toml_comes_before_pyproject_and_parents_are_searched(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.uv]\nno-binary-package = ["lxml"]\n')
+    below = tmp_path / "below"
+    below.mkdir()
+    (below / "pyproject.toml").write_text('[project]\nname = "below"\n')
+    assert settings_directory(below, tmp_path / "scratch") == tmp_path / "scratch"
+    (below / "uv.toml").write_text('index-strategy = "unsafe-best-match"\n')
+    assert settings_directory(below, tmp_path / "again") == below
+
+
+@pytest.mark.parametrize(
+    "start", ["#!/home/me/python 3.11/bin/python\n", "#!/bin/sh\n'''exec' '/a b/bin/python3' \"$0\" \"$@\"\n' '''\n"]
+)
+def test_programs_are_run_by_the_sandboxs_python(start: str, tmp_path: Path) -> None:
+    (tmp_path / "meson").write_text(f"{start}import sys\n")
+    (tmp_path / "ninja").write_bytes(b"\x7fELF\0python\n")
+    (tmp_path / "tool").write_text("#!/bin/sh\necho python\n")
+    use_interpreter(tmp_path, "/usr/bin/python3")
+    assert (tmp_path / "meson").read_text() == "#!/usr/bin/python3\nimport sys\n"
+    assert (tmp_path / "ninja").read_bytes() == b"\x7fELF\0python\n"
+    assert (tmp_path / "tool").read_text() == "#!/bin/sh\necho python\n"
+    use_interpreter(tmp_path / "none", "/usr/bin/python3")
