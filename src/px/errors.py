@@ -54,15 +54,25 @@ class PxError(Exception):
     """A failure that px understands: shown as code, what, Why and Fix, never as a traceback.
 
     ``why`` and ``fix`` are put in front of the catalogue's own lines, for causes and commands that only
-    the place that raises can know.
+    the place that raises can know.  With ``whole_fix`` that place knows the cause for certain, and the
+    catalogue's advice, which is for causes that are not known, is left out.
     """
 
-    def __init__(self, code: str, *, why: Sequence[str] = (), fix: Sequence[str] = (), **fields: object):
+    def __init__(
+        self,
+        code: str,
+        *,
+        why: Sequence[str] = (),
+        fix: Sequence[str] = (),
+        whole_fix: bool = False,
+        **fields: object,
+    ):
         super().__init__(code)
         self.code = code
         self.fields = fields
         self._why = tuple(why)
         self._fix = tuple(fix)
+        self._whole_fix = whole_fix
 
     def _fill(self, lines: Sequence[str]) -> tuple[str, ...]:
         return tuple(line.format_map(self.fields) for line in lines)
@@ -77,7 +87,7 @@ class PxError(Exception):
 
     @property
     def fix(self) -> tuple[str, ...]:
-        return self._fix + self._fill(catalogue()[self.code].fix)
+        return self._fix if self._whole_fix else self._fix + self._fill(catalogue()[self.code].fix)
 
     @property
     def exit_code(self) -> int:

@@ -265,7 +265,8 @@ class _Work:
         use_interpreter(self.directory / "requires" / "bin", f"{self.builder.python.directory}/python3")
 
     def failure(self, log: str) -> PxError:
-        return build_failure(self.artifact.label, log, self.builder.base.name)
+        have = frozenset(self.builder._needed(self.artifact))
+        return build_failure(self.artifact.label, log, self.builder.base.name, have)
 
 
 def _telling(log: str) -> list[str]:
@@ -277,11 +278,24 @@ def _telling(log: str) -> list[str]:
     return [*lines[first : first + 6], "…", *lines[-6:]]
 
 
-def build_failure(label: str, log: str, base: str) -> PxError:
-    """What a failed build's log says is missing, as an error with the command that brings it."""
-    found = patterns.match(log, base)
+def build_failure(label: str, log: str, base: str, have: frozenset[str] = frozenset()) -> PxError:
+    """What a failed build's log says is missing, as an error with the command that brings it.
+
+    A capability that the build had is no remedy: where the headers are there, they are too old or too new.
+    """
+    found = [s for s in patterns.match(log, base) if s.capability not in have]
     if not found:
-        why = ["\n    ".join(_telling(log)) or "it said nothing"]
-        fix = ["Read all that the build said: .px/logs/px.log"]
-        return PxError("PX903", problem=f"{label} could not be built", why=why, fix=fix)
+        return _without_remedy(label, log, base)
     return patterns.missing_error(found, [f"Building {label} failed: {s.line.strip()}" for s in found[:3]])
+
+
+def _without_remedy(label: str, log: str, base: str) -> PxError:
+    limits = patterns.limits(log)
+    why = [*limits[:1], "\n    ".join(_telling(log)) or "it said nothing"]
+    fix = ["Use a version of it that has a wheel for this Python and platform, or one that builds here."]
+    if not limits:
+        fix.append(
+            f"Or another base, whose libraries are of other versions than those of {base}: [tool.px.sandbox].base"
+        )
+    fix.append("Read all that the build said: .px/logs/px.log")
+    return PxError("PX903", problem=f"{label} could not be built", why=why, fix=fix, whole_fix=True)

@@ -90,10 +90,9 @@ def unknown(name: str, base: str, where: str = "") -> PxError:
     near = nearest(name)
     why = [f"{where} names it."] if where else []
     fix = [f"Did you mean {near!r}? ({table()[near].summary})"] if near else []
+    fix.append("See all of them: px sandbox list")
     problem = "there is no capability of that name."
-    return PxError(
-        "PX901", capability=name, base=base, problem=problem, why=why, fix=[*fix, "See all of them: px sandbox list"]
-    )
+    return PxError("PX901", capability=name, base=base, problem=problem, why=why, fix=fix, whole_fix=True)
 
 
 def packages(names: Iterable[str], base: str, *, build: bool = False) -> tuple[str, ...]:

@@ -103,7 +103,9 @@ def _lines(e: Explanation, *, verbose: bool) -> Iterator[str]:
     yield f"Base: {e.base} ({e.architecture})"
     yield f"  {e.base_why}"
     yield ""
-    yield "Capabilities:" if e.capabilities else "Capabilities: none needed"
+    left_out = any(row.reasons for row in (*e.disabled, *e.not_inferred))
+    none = "none" if left_out else "none needed"
+    yield "Capabilities:" if e.capabilities else f"Capabilities: {none}"
     yield from _capabilities(e.capabilities, "true", verbose=verbose)
     if e.disabled:
         yield from ("", "Switched off:")

@@ -50,6 +50,8 @@ class Patterns:
     hints: re.Pattern[str]
     """What every line that can match has somewhere."""
     patterns: tuple[Pattern, ...]
+    limits: tuple[tuple[re.Pattern[str], str], ...]
+    """What a log says where a build cannot succeed in the builder sandbox, and why not."""
     tables: Mapping[str, Mapping[str, str]]
 
 
@@ -60,8 +62,9 @@ def load() -> Patterns:
     with (DATA / "patterns.toml").open("rb") as f:
         raw = tomllib.load(f)
     rows = tuple(Pattern(r["kind"], re.compile(r["regex"]), r.get("capability")) for r in raw.pop("pattern"))
+    limits = tuple((re.compile(r["regex"]), str(r["why"])) for r in raw.pop("limit"))
     hints = re.compile("|".join(map(re.escape, raw.pop("hints"))), re.IGNORECASE)
-    return Patterns(hints, rows, raw)
+    return Patterns(hints, rows, limits, raw)
 
 
 def match(text: str, base: str = "debian-12") -> tuple[Suggestion, ...]:
@@ -73,6 +76,11 @@ def match(text: str, base: str = "debian-12") -> tuple[Suggestion, ...]:
         for suggestion in _match_line(_ESCAPES.sub("", line)[:_LONGEST], base):
             found.setdefault(suggestion.capability, suggestion)
     return tuple(found.values())
+
+
+def limits(text: str) -> tuple[str, ...]:
+    """Why a build can never succeed in the builder sandbox, where its log shows that."""
+    return tuple(why for regex, why in load().limits if regex.search(text))
 
 
 def missing_error(found: Sequence[Suggestion], why: Sequence[str]) -> PxError:

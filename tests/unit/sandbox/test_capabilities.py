@@ -88,6 +88,7 @@ def test_an_unknown_name_suggests_the_nearest(wrong: str, right: str) -> None:
         find(wrong, "debian-12")
     assert caught.value.code == "PX901"
     assert repr(right) in caught.value.fix[0]
+    assert not [line for line in caught.value.fix if "base" in line], "no base has a name that does not exist"
 
 
 def test_a_base_without_the_capability_is_px901() -> None:

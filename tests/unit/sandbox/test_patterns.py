@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from px.sandbox.builder import build_failure
 from px.sandbox.capabilities import table
 from px.sandbox.patterns import load, match
 
@@ -116,3 +117,23 @@ def test_every_capability_can_be_reached_by_some_message() -> None:
 
     reachable |= {c for row in sonames.tables()["debian-12"].owners.values() for c in row}
     assert set(table()) - reachable == set()
+
+
+RUST = "error: can't find Rust compiler\n\nThis package requires Rust >=1.74.0."
+OLD = "a.c:3:2: error: #error librdkafka v2.16.0 or later is required\nerror: command 'gcc' failed\n"
+
+
+def test_a_failed_build_in_rust_says_what_the_builder_lacks() -> None:
+    error = build_failure("thing 1.0", RUST, "debian-12")
+    assert error.code == "PX903"
+    assert "no Rust compiler" in error.why[0]
+    assert "wheel" in error.fix[0]
+    assert not [line for line in error.fix if "disk" in line or "credentials" in line]
+
+
+def test_a_capability_that_the_build_had_is_no_remedy() -> None:
+    log = "Package libavcodec was not found in the pkg-config search path"
+    assert build_failure("av 1.0", log, "debian-12").code == "PX902"
+    had = build_failure("av 1.0", log, "debian-12", frozenset({"video"}))
+    assert (had.code, had.why[0]) == ("PX903", log)
+    assert build_failure("kafka 1.0", OLD, "debian-12").why == (OLD.strip().replace("\n", "\n    "),)
