@@ -177,6 +177,17 @@ def missing_capability(text: str, sandbox: Sandbox) -> Any:
     return patterns.missing_error(found, [s.line.strip() for s in found]) if found else None
 
 
+def missing_program(name: str, sandbox: Sandbox) -> Any:
+    """The PX902 for a target that is a program of a capability which the sandbox does not have, or None."""
+    from px.sandbox import patterns
+
+    capability = patterns.capability_of("program", name, sandbox.details["base"])
+    if capability is None or capability in sandbox.details["capabilities"].split(","):
+        return None
+    found = patterns.Suggestion(capability, name, "program", "")
+    return patterns.missing_error([found], [f"{name} is a program of the capability {capability}."])
+
+
 def spec(sandbox: Sandbox, command: list[str], options: Options) -> RunSpec:
     """One run of one command, complete."""
     from px.engines.spec import Mount, RunSpec

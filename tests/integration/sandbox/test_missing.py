@@ -129,3 +129,12 @@ def test_a_wheel_that_needs_a_newer_c_library_is_caught_by_the_link_check(
     assert (done.returncode, done.stdout) == (125, "")
     for said in ("PX902", version, name, "(newer)", fix):
         assert said in done.stderr
+
+
+def test_a_target_that_is_a_program_of_a_capability(plain: Path, warm: Home) -> None:
+    done = run_px("run", "--sandbox", "pdftotext", "-v", cwd=plain, check=False)
+    assert (done.returncode, done.stdout) == (125, "")
+    assert done.stderr.startswith("PX902")
+    assert "px sandbox add pdf" in done.stderr
+    assert run_px("run", "--sandbox", "--auto-add", "pdftotext", "-v", cwd=plain).returncode == 0
+    assert run_px("run", "--sandbox", "no-such-program", cwd=plain, check=False).stderr.startswith("PX020")

@@ -114,6 +114,9 @@ def _run_once(
 ) -> int:
     resolved = sandboxed.resolve(sandbox, *target)
     if resolved is None:
+        lacking = sandboxed.missing_program(target[0], sandbox)
+        if lacking is not None:
+            raise lacking
         raise PxError("PX020", target=target[0], look=f"px run --sandbox ls {sandboxed.BINARIES}")
 
     def on_failure(text: str) -> None:
