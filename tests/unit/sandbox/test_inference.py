@@ -177,3 +177,9 @@ def test_inspection_is_cached_by_oid_and_a_broken_cache_is_made_again(
     for damage in (b"", b"[[1]]", b"{", b'[["a", "b"]]', b"7"):
         cached.write_bytes(damage)
         assert inspect_pkg_build(store, oid) == first
+
+
+@pytest.mark.parametrize(("name", "wanted"), [("shapely", {"geos"}), ("pyproj", {"proj"}), ("fiona", {"geo"})])
+def test_geometry_and_projections_do_not_bring_all_of_gdal(name: str, wanted: set[str]) -> None:
+    locked = LockedPackage(name, "1.0", None, from_sdist=True)
+    assert infer([locked], {}, frozenset(), "debian-12").capabilities == wanted
