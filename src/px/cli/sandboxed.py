@@ -23,6 +23,7 @@ _PYTHON_FILES = (".py", ".pyw", ".pyz", ".pyc")
 # Of the host's environment only what a terminal program needs to draw.
 _PASSED = ("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
 _KEPT_OF_STDERR = 64 * 1024
+_KILLED = 128 + 9
 
 
 class Options(Record):
@@ -137,6 +138,10 @@ def run(sandbox: Sandbox, command: list[str], options: Options, on_failure: Call
     if engine.name != "bubblewrap":
         wanted = wanted._replace(image=image_source(sandbox))
     code = engine.run(wanted, stderr=tee(2, keep))
+    if code == _KILLED and options.memory:
+        from px import console
+
+        console.warn(f"the target was killed, as one is that needs more than --memory {options.memory}")
     if code != 0 and kept:
         (on_failure or (lambda text: explain_failure(text, sandbox)))(kept.decode("utf-8", "replace"))
     return code

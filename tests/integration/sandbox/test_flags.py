@@ -80,6 +80,7 @@ def test_limits_bind_or_are_refused(synced: Path, flags: tuple[str, ...], code: 
     assert bound.returncode != 0
     if free.returncode == 0:
         assert bound.returncode in (1, 137)
+        assert ("needs more than --memory 64m" in bound.stderr) == (bound.returncode == 137)
     else:
         assert free.returncode == 125
         assert "PX907" in free.stderr
