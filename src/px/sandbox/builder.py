@@ -291,7 +291,9 @@ def build_failure(label: str, log: str, base: str, have: frozenset[str] = frozen
 
 def _without_remedy(label: str, log: str, base: str) -> PxError:
     limits = patterns.limits(log)
-    why = [*limits[:1], "\n    ".join(_telling(log)) or "it said nothing"]
+    lacking = patterns.without_capability(log, base)
+    known = [f"px has no capability that brings {lacking[0]}."] if lacking and not limits else []
+    why = [*limits[:1], *known, "\n    ".join(_telling(log)) or "it said nothing"]
     fix = ["Use a version of it that has a wheel for this Python and platform, or one that builds here."]
     if not limits:
         fix.append(

@@ -78,6 +78,20 @@ def match(text: str, base: str = "debian-12") -> tuple[Suggestion, ...]:
     return tuple(found.values())
 
 
+def without_capability(text: str, base: str) -> tuple[str, ...]:
+    """Headers, libraries and pkg-config names that the text misses and no capability brings, in its order."""
+    found: dict[str, None] = {}
+    for line in text.splitlines():
+        if load().hints.search(line) is None:
+            continue
+        for pattern in load().patterns:
+            if pattern.kind not in ("header", "linker", "pkgconfig") or pattern.capability:
+                continue
+            names = (hit.group("name") for hit in pattern.regex.finditer(_ESCAPES.sub("", line)[:_LONGEST]))
+            found.update((name, None) for name in names if capability_of(pattern.kind, name, base) is None)
+    return tuple(found)
+
+
 def limits(text: str) -> tuple[str, ...]:
     """Why a build can never succeed in the builder sandbox, where its log shows that."""
     return tuple(why for regex, why in load().limits if regex.search(text))

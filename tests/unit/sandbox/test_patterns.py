@@ -137,3 +137,8 @@ def test_a_capability_that_the_build_had_is_no_remedy() -> None:
     had = build_failure("av 1.0", log, "debian-12", frozenset({"video"}))
     assert (had.code, had.why[0]) == ("PX903", log)
     assert build_failure("kafka 1.0", OLD, "debian-12").why == (OLD.strip().replace("\n", "\n    "),)
+
+
+def test_what_no_capability_brings_is_said() -> None:
+    log = "configure: error:\nPackage 'gtk+-3.0', required by 'virtual:world', not found\n"
+    assert build_failure("wx 1.0", log, "debian-12").why[0] == "px has no capability that brings gtk+-3.0."
