@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from px.store.tree import Entry
 
 _EXTENSION = re.compile(r"(\.(cpython|abi3|pypy|graalpy)[^/]*|^(?!lib)[A-Za-z_]\w*)\.so$")
-_OPTIONAL = frozenset(("plugin", "plugins", "test", "tests", "testing", "examples", "demos"))
+# deploy_libs: what panda3d puts into programs that it packs, modules of other Pythons' standard library among it.
+_OPTIONAL = frozenset(("plugin", "plugins", "test", "tests", "testing", "examples", "demos", "deploy_libs"))
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,7 @@ def test_plugins_and_tests_do_not_count(store: Store) -> None:
     files = {
         f"lib/x/_x.{EXT}": make_elf("libc.so.6"),
         "lib/x/plugins/libqsqlpsql.so": make_elf("libpq.so.5"),
+        "lib/deploy_libs/_ssl.cpython-311-x86_64-linux-gnu.so": make_elf("libpq.so.5"),
         f"lib/x/tests/_t.{EXT}": make_elf("libcurl.so.4"),
         "lib/x/libprovider_cuda.so": make_elf("libmagic.so.1"),  # loaded by nobody that must work
     }

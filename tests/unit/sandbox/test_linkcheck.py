@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from px.sandbox import sonames
 from px.sandbox.linkcheck import Problem, check_layers, missing_error
 from px.sandbox.merged import Layer, base_sonames, merge
 from tests.support.elf import make_elf
@@ -246,3 +247,12 @@ def test_layers_are_read_once_and_kept(tmp_path: Path, home: Home, monkeypatch: 
     assert first
     monkeypatch.setattr("px.sandbox.elfindex.read_elf", None)
     assert check_layers(made, "debian-12", home) == first
+
+
+@pytest.mark.parametrize(
+    ("version", "bases"),
+    [("GLIBC_2.38", ("debian-13",)), ("OPENSSL_3.4.0", ("debian-13",)), ("OPENSSL_3.0.9", ("debian-12", "debian-13")),
+     ("GLIBC_9.9", ()), ("OPENSSL_1_1_1", ())],
+)  # fmt: skip
+def test_the_bases_that_have_a_symbol_version(version: str, bases: tuple[str, ...]) -> None:
+    assert sonames.bases_for_version(version) == bases
