@@ -27,7 +27,7 @@ from px.errors import PxError
 from px.project import uv
 from px.sandbox import bases, patterns
 from px.sandbox.inference import build_capabilities
-from px.sandbox.requirements import settings_directory, use_interpreter
+from px.sandbox.requirements import extra_requirements, settings_directory, use_interpreter
 from px.sandbox.runtimelayer import ensure_runtime_layers
 
 if TYPE_CHECKING:
@@ -74,7 +74,9 @@ class SandboxBuilder:
         for capability in self._needed(artifact):
             names.update(n for part in bases.closure(lock, capability) for n in part)
         tools: list[Value] = [p.sha256 for p in lock.pinned(names - set(lock.base))]
-        return ["sandbox", RECIPE, self.base.oid, self.python.identity, tools, str(self._as_of(artifact))]
+        extra: list[Value] = [*extra_requirements(self.root, artifact.name)]
+        found: list[Value] = ["sandbox", RECIPE, self.base.oid, self.python.identity, tools, str(self._as_of(artifact))]
+        return [*found, extra] if extra else found
 
     def _needed(self, artifact: Artifact) -> list[str]:
         known = self.base.lock.capabilities
@@ -156,7 +158,7 @@ class _Work:
         else:
             shutil.copy(source, self.directory / source.name)
             answer = self.ask("prepare", f"/build/{source.name}")
-        self.install(answer["requires"])
+        self.install([*answer["requires"], *extra_requirements(self.builder.root, self.artifact.name)])
         return bool(answer["more"])
 
     def wheel(self, tools: tuple[Path, ...]) -> Path:
@@ -261,7 +263,11 @@ class _Work:
         if not done.ok:
             why = [uv.explain(done.stderr)]
             problem = f"the build requirements of {self.artifact.label} cannot be installed"
-            raise PxError("PX903", problem=problem, why=why)
+            fix = [
+                "px takes them as wheels only: nothing is built outside of the sandbox. Use one that has a wheel.",
+                "Or look after the network and the index, if that is what uv complains about.",
+            ]
+            raise PxError("PX903", problem=problem, why=why, fix=fix, whole_fix=True)
         use_interpreter(self.directory / "requires" / "bin", f"{self.builder.python.directory}/python3")
 
     def failure(self, log: str) -> PxError:
@@ -295,6 +301,9 @@ def _without_remedy(label: str, log: str, base: str) -> PxError:
     known = [f"px has no capability that brings {lacking[0]}."] if lacking and not limits else []
     why = [*limits[:1], *known, "\n    ".join(_telling(log)) or "it said nothing"]
     fix = ["Use a version of it that has a wheel for this Python and platform, or one that builds here."]
+    if program := patterns.undeclared(log):
+        name = label.partition(" ")[0]
+        fix.insert(0, f'Let its build have {program}: [tool.uv.extra-build-dependencies] {name} = ["{program}"]')
     if not limits:
         fix.append(
             f"Or another base, whose libraries are of other versions than those of {base}: [tool.px.sandbox].base"

@@ -52,6 +52,8 @@ class Patterns:
     patterns: tuple[Pattern, ...]
     limits: tuple[tuple[re.Pattern[str], str], ...]
     """What a log says where a build cannot succeed in the builder sandbox, and why not."""
+    undeclared: re.Pattern[str]
+    """What a log says where a build tool that it did not require is missing."""
     tables: Mapping[str, Mapping[str, str]]
 
 
@@ -64,7 +66,7 @@ def load() -> Patterns:
     rows = tuple(Pattern(r["kind"], re.compile(r["regex"]), r.get("capability")) for r in raw.pop("pattern"))
     limits = tuple((re.compile(r["regex"]), str(r["why"])) for r in raw.pop("limit"))
     hints = re.compile("|".join(map(re.escape, raw.pop("hints"))), re.IGNORECASE)
-    return Patterns(hints, rows, limits, raw)
+    return Patterns(hints, rows, limits, re.compile(raw.pop("undeclared"), re.MULTILINE), raw)
 
 
 def match(text: str, base: str = "debian-12") -> tuple[Suggestion, ...]:
@@ -89,7 +91,14 @@ def without_capability(text: str, base: str) -> tuple[str, ...]:
                 continue
             names = (hit.group("name") for hit in pattern.regex.finditer(_ESCAPES.sub("", line)[:_LONGEST]))
             found.update((name, None) for name in names if capability_of(pattern.kind, name, base) is None)
-    return tuple(found)
+    # A header that the source includes with quotes is its own, which some other mistake hides.
+    return tuple(name for name in found if f'#include "{name}"' not in text)
+
+
+def undeclared(text: str) -> str | None:
+    """A build tool that a failed build called without requiring it, where that tool is a Python package too."""
+    found = load().undeclared.search(text)
+    return next((name for name in found.groups() if name), None) if found else None
 
 
 def limits(text: str) -> tuple[str, ...]:

@@ -11,6 +11,8 @@ import re
 import tomllib
 from typing import TYPE_CHECKING, Any
 
+from px.sandbox.capabilities import normalise
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -34,8 +36,7 @@ def use_interpreter(scripts: Path, interpreter: str) -> None:
 
 def settings_directory(root: Path, scratch: Path) -> Path:
     """The directory to run uv in: the project's, or one with its settings of places where those ask for builds."""
-    found = ((directory, _settings(directory)) for directory in (root, *root.parents))
-    directory, settings = next(((d, s) for d, s in found if s), (root, {}))
+    directory, settings = _nearest(root)
     own_pip = settings.get("pip", {})
     if not any(key in table for table in (settings, own_pip) for key in _FROM_SOURCE):
         return root
@@ -47,6 +48,19 @@ def settings_directory(root: Path, scratch: Path) -> Path:
     scratch.mkdir(parents=True, exist_ok=True)
     (scratch / "uv.toml").write_text(tomlkit.dumps(kept))
     return scratch
+
+
+def extra_requirements(root: Path, name: str) -> list[str]:
+    """What the project adds to a package's build requirements: ``[tool.uv.extra-build-dependencies]``, as for uv."""
+    table = _nearest(root)[1].get("extra-build-dependencies", {})
+    rows = [row for key, rows in table.items() if normalise(key) == normalise(name) for row in rows]
+    return [str(row["requirement"] if isinstance(row, dict) else row) for row in rows]
+
+
+def _nearest(root: Path) -> tuple[Path, dict[str, Any]]:
+    """The directory that has uv's settings for the project, and the settings."""
+    found = ((directory, _settings(directory)) for directory in (root, *root.parents))
+    return next(((d, s) for d, s in found if s), (root, {}))
 
 
 def _settings(directory: Path) -> dict[str, Any]:

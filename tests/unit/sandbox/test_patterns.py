@@ -142,3 +142,21 @@ def test_a_capability_that_the_build_had_is_no_remedy() -> None:
 def test_what_no_capability_brings_is_said() -> None:
     log = "configure: error:\nPackage 'gtk+-3.0', required by 'virtual:world', not found\n"
     assert build_failure("wx 1.0", log, "debian-12").why[0] == "px has no capability that brings gtk+-3.0."
+
+
+@pytest.mark.parametrize(
+    ("log", "program"),
+    [
+        ("./build_bundled.sh: 22: cmake: not found\n", "cmake"),
+        ("error: command 'swig' failed: No such file or directory\n", "swig"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'ninja'\n", "ninja"),
+    ],
+)
+def test_a_build_tool_that_was_not_required(log: str, program: str) -> None:
+    error = build_failure("box 1.0", log, "debian-12")
+    assert error.fix[0] == f'Let its build have {program}: [tool.uv.extra-build-dependencies] box = ["{program}"]'
+
+
+def test_a_header_of_the_sources_own_is_none_that_px_could_bring() -> None:
+    log = 'a.c:2:10: fatal error: own.h: No such file or directory\n    2 | #include "own.h"\n'
+    assert build_failure("x 1.0", log, "debian-12").why == (log.strip().replace("\n", "\n    "),)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from px.sandbox.requirements import settings_directory, use_interpreter
+from px.sandbox.requirements import extra_requirements, settings_directory, use_interpreter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,3 +60,11 @@ def test_programs_are_run_by_the_sandboxs_python(start: str, tmp_path: Path) -> 
     assert (tmp_path / "ninja").read_bytes() == b"\x7fELF\0python\n"
     assert (tmp_path / "tool").read_text() == "#!/bin/sh\necho python\n"
     use_interpreter(tmp_path / "none", "/usr/bin/python3")
+
+
+def test_extra_build_dependencies_are_those_of_uv(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.uv.extra-build-dependencies]\nBox2D_py = ["swig", { requirement = "cmake", match-runtime = true }]\n'
+    )
+    assert extra_requirements(tmp_path, "box2d-py") == ["swig", "cmake"]
+    assert extra_requirements(tmp_path, "other") == []
