@@ -160,3 +160,11 @@ def test_a_build_tool_that_was_not_required(log: str, program: str) -> None:
 def test_a_header_of_the_sources_own_is_none_that_px_could_bring() -> None:
     log = 'a.c:2:10: fatal error: own.h: No such file or directory\n    2 | #include "own.h"\n'
     assert build_failure("x 1.0", log, "debian-12").why == (log.strip().replace("\n", "\n    "),)
+
+
+@pytest.mark.parametrize(
+    "log",
+    ["error: could not find git for clone of abseil-cpp-populate", "[Errno -3] Temporary failure in name resolution"],
+)
+def test_a_build_that_downloads_says_that_there_is_no_network(log: str) -> None:
+    assert "has no network" in build_failure("x 1.0", log, "debian-12").why[0]
