@@ -61,7 +61,8 @@ def _about_scripts(context: Context, error: PxError) -> PxError:
         if error.fields["target"] in manifest.scripts and not manifest.is_package:
             why = f"It is a script of {manifest.name}, which is not installed: its manifest has no [build-system]."
             fix = f"Set [tool.uv] package = true in {manifest.path}, then run: px sync"
-            return PxError("PX020", why=[why], fix=[fix], **error.fields)
+            target, look = error.fields["target"], error.fields["look"]
+            return PxError("PX020", why=[why], fix=[fix], target=target, look=look)
     return error
 
 
