@@ -1,7 +1,7 @@
 """The program in front of a local task: ``local_launch.py SPEC COMMAND…``.
 
-It runs without site-packages, sets the sandbox up with px's engine, and ends as the task ended, by the same
-signal if it was one.  When the launcher dies, however it dies, the kernel ends this program, and with it the sandbox.
+It runs without site-packages, sets the sandbox up with px's engine, and ends as the task ended.  When the
+launcher dies, however it dies, the kernel ends this program, and with it the sandbox.
 """
 
 from __future__ import annotations
@@ -112,16 +112,23 @@ def _clean(file: str, spec: dict) -> None:  # type: ignore[type-arg]
 def _end(code: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
-    if code > 128:
+    fault_again(code)
+    os._exit(code)
+
+
+def fault_again(code: int) -> None:
+    """End by a segmentation fault where the task did: the one signal that Metaflow tells from an exit code.
+
+    The others stay exit codes.  A step may end with such a number by itself, and the signal that it stands for may stop
+    a process instead of ending it, or not exist.
+    """
+    if code == 128 + signal.SIGSEGV:
         import resource
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        number = code - 128
-        if number not in (signal.SIGKILL, signal.SIGSTOP):
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
-        os.kill(os.getpid(), number)
-    os._exit(code)
+        signal.signal(signal.SIGSEGV, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGSEGV])
+        os.kill(os.getpid(), signal.SIGSEGV)
 
 
 if __name__ == "__main__":

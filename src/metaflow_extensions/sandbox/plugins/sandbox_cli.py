@@ -7,7 +7,6 @@ import os
 import shlex
 import signal
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 from metaflow import util
@@ -17,6 +16,7 @@ from metaflow_extensions.sandbox.plugins import sandbox_env
 from metaflow_extensions.sandbox.plugins.backend import BackendError
 from metaflow_extensions.sandbox.plugins.backends import REMOTE, get_remote_backend
 from metaflow_extensions.sandbox.plugins.launch_step import command_index
+from metaflow_extensions.sandbox.plugins.local_launch import fault_again
 from metaflow_extensions.sandbox.plugins.sandbox_decorator import WORKLOAD, SandboxException, _setting
 from metaflow_extensions.sandbox.plugins.sandbox_executor import (
     LauncherLostError,
@@ -84,7 +84,7 @@ def step(
     run_time_limit: int,
     **options: Any,
 ) -> None:
-    """Build the task, run it, and end with its exit code or its signal."""
+    """Build the task, run it, and end as it ended."""
     for ours in ("cpu", "memory", "gpu", "disk", "image", "network", "timeout"):
         options.pop(ours)  # the decorator, which this process has too, knows them
     deco = next(d for d in ctx.obj.graph[step_name].decorators if d.name == decorator)
@@ -266,19 +266,10 @@ class _Interrupted(BaseException):
 
 
 def end(code: int) -> None:
-    """End as the task ended: Metaflow tells a signal (a segmentation fault) from an exit code."""
+    """End as the task ended."""
     sys.stdout.flush()
     sys.stderr.flush()
-    if code > 128:
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        try:
-            signal.signal(code - 128, signal.SIG_DFL)
-        except (OSError, ValueError):
-            sys.exit(code)
-        os.kill(os.getpid(), code - 128)
-        time.sleep(1)
+    fault_again(code)
     # The SDKs leave threads that may wait for a sandbox which is gone: do what an orderly end does, without them.
     atexit._run_exitfuncs()
     os._exit(code)
