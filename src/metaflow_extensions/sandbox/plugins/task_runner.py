@@ -9,6 +9,7 @@ goes on, and the launcher follows it again from the line it had reached.  Lines 
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import select
@@ -28,6 +29,8 @@ PAYLOAD_LINE = "# The payload follows.\n"
 POLL = 0.05
 HEARTBEAT = 5.0
 STREAMS = ("stdout", "stderr")
+RECORD = 4096
+"""Bytes kept for the task's end, so that there is room for it when the task has filled the disk."""
 
 
 def main(payload: Any = None) -> None:
@@ -51,8 +54,11 @@ def run(payload: Any) -> None:
         write(state, name, base64.b64decode(content))
     for stream in STREAMS:
         write(state, stream, b"")
+    write(state, "exit", b" " * RECORD)
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
+    record = os.open(os.path.join(state, "exit"), os.O_WRONLY)
+    fcntl.flock(record, fcntl.LOCK_EX)  # the supervisor's, from here to its end: who can lock it knows that it is gone
     if os.fork() == 0:
         os.close(woken)
         os.setsid()
@@ -60,10 +66,11 @@ def run(payload: Any) -> None:
         for fd in (0, 1, 2):
             os.dup2(nothing, fd)
         try:
-            supervise(state, payload, wake)
+            supervise(state, payload, wake, record)
         finally:
             os._exit(0)
     os.close(wake)
+    os.close(record)
     sys.exit(follow(state, 0, 0, woken))
 
 
@@ -73,7 +80,7 @@ def write(state: str, name: str, content: bytes) -> None:
         f.write(content)
 
 
-def supervise(state: str, payload: Any, wake: int) -> None:
+def supervise(state: str, payload: Any, wake: int, record: int) -> None:
     """Run the script to its end or its time limit, write its log, and leave the exit code last of all."""
     work = os.path.join(state, "work")
     os.mkdir(work)
@@ -100,8 +107,7 @@ def supervise(state: str, payload: Any, wake: int) -> None:
         # A process that the step left behind may hold the pipe open for ever.
         thread.join(timeout=5)
     result["metadata"] = content(os.path.join(state, "metadata"))
-    write(state, "exit.tmp", json.dumps(result).encode())
-    os.rename(os.path.join(state, "exit.tmp"), os.path.join(state, "exit"))
+    os.pwrite(record, json.dumps(result).encode(), 0)  # open since the start: the task may have removed its name
 
 
 def fetch(url: str, sha: str, path: str) -> None:
@@ -162,10 +168,10 @@ def wait(task: subprocess.Popen[bytes], limit: int, log: str) -> dict[str, Any]:
 def pump(pipe: Any, path: str, wake: int) -> None:
     with open(path, "ab", buffering=0) as f:
         for line in pipe:
-            f.write(decorated(line))
             try:
+                f.write(decorated(line))
                 os.write(wake, b".")
-            except OSError:  # the follower is busy, or gone
+            except OSError:  # the disk is full, or the follower is busy or gone: the task must not wait for either
                 continue
 
 
@@ -185,11 +191,12 @@ def follow(state: str, out: int, err: int, woken: int | None = None) -> int:
     ``woken`` has something to read whenever there is more to write, and ends with the supervisor; the first follower
     has it, later ones look again and again.
     """
+    exit_file = os.open(os.path.join(state, "exit"), os.O_RDONLY)
     tails = [Tail(os.path.join(state, stream), skip) for stream, skip in zip(STREAMS, (out, err))]
     outputs = (sys.stdout.buffer, sys.stderr.buffer)
     beat = time.monotonic()
     while True:
-        ended = os.path.exists(os.path.join(state, "exit"))
+        ended = is_free(exit_file)
         for tail, output in zip(tails, outputs):
             lines = tail.read()
             if lines:
@@ -205,11 +212,25 @@ def follow(state: str, out: int, err: int, woken: int | None = None) -> int:
             time.sleep(POLL)
         elif select.select([woken], [], [], HEARTBEAT)[0] and not os.read(woken, 65536):
             woken = None  # the supervisor has ended: the exit code is there now
-    with open(os.path.join(state, "exit"), "rb") as f:
-        record = f.read()
+    record = os.pread(exit_file, RECORD, 0).strip()
+    if not record:
+        outputs[1].write(
+            decorated(b"What watched over the task in the sandbox was killed: by the task, or for memory.")
+        )
+        outputs[1].flush()
+        record = b'{"exit": 1}'
     outputs[0].write(MARK + record + b"\n")
     outputs[0].flush()
     return int(json.loads(record)["exit"])
+
+
+def is_free(file: int) -> bool:
+    """Whether the supervisor, which holds this file's lock as long as it lives, is gone."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 class Tail:

@@ -1,0 +1,63 @@
+"""The runner inside a remote sandbox, started here as a plain process: whatever the task does, its end is told."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from metaflow_extensions.sandbox.plugins.sandbox_executor import MARK, TaskSpec, runner_file
+
+
+def run(tmp_path: Path, script: str, *, largest_file: int | None = None) -> tuple[dict[str, object], list[str], str]:
+    """The record of the task's end, what else it said, and its errors."""
+    file = tmp_path / "runner.py"
+    file.write_bytes(runner_file(TaskSpec(script, {}), {}, str(tmp_path / "state")))
+
+    def limit() -> None:
+        if largest_file is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(file), "run"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        preexec_fn=limit,
+    )
+    *lines, last, _ = done.stdout.split("\n")  # MARK itself ends a line for splitlines()
+    assert last.startswith(MARK), done.stderr
+    return json.loads(last[len(MARK) :]), lines, done.stderr
+
+
+def test_the_end_of_a_task(tmp_path: Path) -> None:
+    record, lines, errors = run(tmp_path, "echo out; echo err >&2; exit 7")
+    assert record == {"exit": 7, "metadata": ""}
+    assert [line.partition("]")[2] for line in lines] == ["out"]
+    assert errors.endswith("]err\n")
+
+
+def test_a_task_that_kills_what_watches_over_it_has_failed(tmp_path: Path) -> None:
+    record, _, errors = run(tmp_path, "kill -9 $PPID; sleep 60")
+    assert record == {"exit": 1}
+    assert "was killed" in errors
+
+
+def test_a_task_that_removes_all_files_keeps_its_exit_code(tmp_path: Path) -> None:
+    record, lines, _ = run(tmp_path, f'rm -rf "{tmp_path}"/*; echo after; exit 5')
+    assert record["exit"] == 5
+    assert [line.partition("]")[2] for line in lines] == ["after"]
+
+
+@pytest.mark.parametrize("stream", [1, 2])
+def test_a_task_goes_on_when_its_log_cannot_grow(tmp_path: Path, stream: int) -> None:
+    """A file that may not grow stands for a disk that is full: more lines than a pipe holds, and still an exit code."""
+    record, _, _ = run(
+        tmp_path, f"for i in $(seq 20000); do echo line $i >&{stream}; done; exit 6", largest_file=1 << 16
+    )
+    assert record["exit"] == 6
