@@ -151,6 +151,7 @@ def test_memory_is_bounded(workspace: Workspace) -> None:
     done = workspace.fail("ends.py", "run", "--with", "sandbox:memory=200", "--how", "memory")
     assert "begun" in done.output
     assert "4096" not in done.output
+    assert "more than its 200 MB of memory" in done.output
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

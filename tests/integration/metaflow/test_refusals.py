@@ -52,7 +52,14 @@ def test_a_missing_sdk(workspace: Workspace, tmp_path: Path, backend: str) -> No
 
 @pytest.mark.parametrize(
     ("spec", "said"),
-    [("sandbox:gpu=1", "gpu=1"), ("sandbox:image=ubuntu", "image='debian-12'"), ("e2b:gpu=1", "@daytona(gpu=1)")],
+    [
+        ("sandbox:gpu=1", "gpu=1"),
+        ("sandbox:image=ubuntu", "image='debian-12'"),
+        ("sandbox:timeout=soon", "timeout='soon'"),
+        ("sandbox:env=A=B", "env={"),
+        ("e2b:gpu=1", "@daytona(gpu=1)"),
+        ("e2b:backend=local", "--with sandbox:backend=local"),
+    ],
 )
 def test_an_option_that_cannot_be_honoured(workspace: Workspace, spec: str, said: str) -> None:
     """One of each here; tests/unit has them all."""
@@ -62,6 +69,14 @@ def test_an_option_that_cannot_be_honoured(workspace: Workspace, spec: str, said
     assert "Fix:" in done.output
     assert "Read: docs/" in done.output
     assert "Task is starting" not in done.output
+    assert "Traceback" not in done.output
+
+
+def test_a_home_that_cannot_be_written(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    done = workspace.fail("ends.py", "run", "--with", "sandbox", PX_HOME=str(tmp_path / "file"))
+    assert "export PX_HOME=" in done.output
+    assert "Traceback" not in done.output
 
 
 def test_parallel_at_a_provider(workspace: Workspace) -> None:

@@ -15,6 +15,7 @@ from metaflow_extensions.sandbox.plugins.sandbox_decorator import (
     PinnedEntrypoint,
     SandboxDecorator,
     _merged_resources,
+    _number,
     _time_limit,
     parse_network,
 )
@@ -65,14 +66,30 @@ def test_the_shorter_of_two_time_limits_holds() -> None:
     assert _time_limit([], None) == 5 * 24 * 3600
     assert _time_limit([], 30) == 30
     assert _time_limit([timeout], None) == 110, "@timeout ends the step from inside first"
-    assert _time_limit([timeout], "60") == 60
+    assert _time_limit([timeout], 60) == 60
 
 
-@pytest.mark.parametrize("value", ["many", "-5", "nan", "inf"])
-def test_numbers_that_make_no_sense(value: str) -> None:
-    decorator = SandboxDecorator(attributes={"memory": value})
-    with pytest.raises(Unusable, match="memory"):
-        decorator.config({})
+@pytest.mark.parametrize("key", ["cpu", "memory", "gpu", "disk", "timeout"])
+@pytest.mark.parametrize("value", ["many", "-5", "nan", "inf", "0"])
+def test_numbers_that_make_no_sense(key: str, value: str) -> None:
+    if value == "0" and key in ("gpu", "disk"):
+        assert _number({key: value}, key, int) == 0, "none of it, which every sandbox can have"
+        return
+    with pytest.raises(Unusable, match=f"{key}='{value}'"):
+        _number({key: value}, key, int)
+
+
+@pytest.mark.parametrize("env", ["A=B", ["A"], {"": "a"}, {"A=B": "c"}, {"A": "a\0b"}])
+def test_variables_that_make_no_sense(env: object) -> None:
+    with pytest.raises(Unusable, match="dictionary"):
+        SandboxDecorator(attributes={"env": env})._take_env()
+
+
+@pytest.mark.parametrize("name", ["SANDBOX_LEASE_SECONDS", "SANDBOX_CREATE_SECONDS"])
+def test_a_setting_below_what_can_work(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"metaflow.metaflow_config.{name}", 0)
+    with pytest.raises(Unusable, match=f"unset METAFLOW_{name}"):
+        SandboxDecorator(attributes={}).config({})
 
 
 def test_values_of_env_do_not_stay_in_the_attributes() -> None:

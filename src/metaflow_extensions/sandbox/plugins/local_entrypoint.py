@@ -53,6 +53,11 @@ def enter(deco: Any, cli_args: Any) -> None:
         tree = _tree(home, image)
     except PxError as e:
         raise Unusable(str(e), read="docs/reference/errors.md") from None
+    except OSError as e:
+        raise Unusable(
+            f"px could not make the step's image in {home.root}: {e}",
+            fix=["Name a directory with room that you may write to: export PX_HOME=…"],
+        ) from None
     cli_args.env.update(_variables(deco, task))
     cli_args.entrypoint = LocalEntrypoint(cli_args, deco, home, image, tree, config)
 

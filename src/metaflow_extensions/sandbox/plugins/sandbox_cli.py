@@ -17,7 +17,7 @@ from metaflow_extensions.sandbox.plugins.backend import BackendError
 from metaflow_extensions.sandbox.plugins.backends import REMOTE, get_remote_backend
 from metaflow_extensions.sandbox.plugins.launch_step import command_index
 from metaflow_extensions.sandbox.plugins.local_launch import fault_again
-from metaflow_extensions.sandbox.plugins.sandbox_decorator import WORKLOAD, SandboxException, _setting
+from metaflow_extensions.sandbox.plugins.sandbox_decorator import WORKLOAD, SandboxException, _setting, setting_number
 from metaflow_extensions.sandbox.plugins.sandbox_executor import (
     LauncherLostError,
     SandboxExecutor,
@@ -119,7 +119,7 @@ class Trampoline:
             get_remote_backend(self._backend),
             self._deco.config(labels),
             say=lambda text: obj.echo_always(text, err=True),
-            infra_retries=int(_setting("SANDBOX_INFRA_RETRIES")),
+            infra_retries=setting_number("SANDBOX_INFRA_RETRIES", least=0),
             keep=log.add,
             parent=os.getppid(),
         )

@@ -122,18 +122,29 @@ class SandboxDecorator(StepDecorator):
         self.attributes["backend"] = self.attributes["backend"] or _setting("SANDBOX_BACKEND")
         self.attributes["image"] = self.attributes["image"] or _setting("SANDBOX_IMAGE")
         self.attributes.update(_merged_resources(decorators, self))
-        self.user_env = self._take_env()
-        self.time_limit = _time_limit(decorators, self.attributes["timeout"])
-        if os.environ.get(WORKLOAD) or _command() == "step":
-            return  # inside the sandbox, or the fallback of @catch: everything was checked by the launcher
         try:
+            self.user_env = self._take_env()
+            self.time_limit = _time_limit(decorators, _number(self.attributes, "timeout", int))
+            if os.environ.get(WORKLOAD) or _command() == "step":
+                return  # inside the sandbox, or the fallback of @catch: everything was checked by the launcher
             self._check(graph[step_name], step_name, flow_datastore)
         except BackendError as e:
             raise SandboxException(e) from None
 
     def _take_env(self) -> dict[str, str]:
         """Attributes are stored with every run: leave the names there, and keep the values out."""
-        env = {str(k): str(v) for k, v in (self.attributes["env"] or {}).items()}
+        given = self.attributes["env"] or {}
+        if not isinstance(given, dict) or any(
+            not str(k) or "=" in str(k) or "\0" in f"{k}{v}" for k, v in given.items()
+        ):
+            raise Unusable(
+                "env= is not a dictionary of names and values.",
+                fix=[
+                    f'In code: @{self.name}(env={{"NAME": "value"}})',
+                    f'On the command line: --with \'{self.name}:env={{"NAME": "value"}}\'',
+                ],
+            )
+        env = {str(k): str(v) for k, v in given.items()}
         if env and self.statically_defined:
             self.attributes["env"] = dict.fromkeys(env, HIDDEN)
         return env
@@ -151,6 +162,11 @@ class SandboxDecorator(StepDecorator):
                 read="docs/tutorial/metaflow.md",
             )
         backend = backends.get_backend(name)
+        if self.defaults["backend"] not in (None, name):
+            raise Unusable(
+                f"@{self.name} runs steps at {self.name}, and not with the backend {name}.",
+                fix=[f"Say it as --with sandbox:backend={name}, or in code @sandbox(backend='{name}')"],
+            )
         if backend.remote:
             _require_remote_datastore(self.name, name, flow_datastore.TYPE)
             if getattr(node, "parallel_step", False):
@@ -162,6 +178,7 @@ class SandboxDecorator(StepDecorator):
                     ],
                 )
         forwarded(os.environ, _setting("SANDBOX_FORWARD") or "")
+        setting_number("SANDBOX_INFRA_RETRIES", least=0)
         config = self.config(labels={})
         backend.check(config)
         if not config.network.allowed and flow_datastore.TYPE != "local":
@@ -185,8 +202,8 @@ class SandboxDecorator(StepDecorator):
             ),
             network=parse_network(self.attributes["network"]),
             labels={LABEL: "metaflow", **labels},
-            lease_seconds=int(_setting("SANDBOX_LEASE_SECONDS")),
-            create_seconds=int(_setting("SANDBOX_CREATE_SECONDS")),
+            lease_seconds=setting_number("SANDBOX_LEASE_SECONDS", least=1),
+            create_seconds=setting_number("SANDBOX_CREATE_SECONDS", least=1),
         )
 
     @property
@@ -370,14 +387,14 @@ def _merged_resources(decorators: Iterable[Any], decorator: SandboxDecorator) ->
     return {k: v for k, v in merged.items() if k in keys}
 
 
-def _time_limit(decorators: Iterable[Any], own: object) -> int:
+def _time_limit(decorators: Iterable[Any], own: int | None) -> int:
     """Seconds until the step is ended from outside; @timeout, which ends it from inside, comes first."""
     from metaflow.plugins.timeout_decorator import TimeoutDecorator, get_run_time_limit_for_task
 
     limit = int(get_run_time_limit_for_task(decorators))
     if any(isinstance(deco, TimeoutDecorator) for deco in decorators):
         limit += _TIMEOUT_GRACE
-    return min(limit, int(float(str(own)))) if own else limit
+    return limit if own is None else min(limit, own)
 
 
 def _number(attributes: Mapping[str, Any], key: str, kind: type) -> Any:
@@ -388,11 +405,22 @@ def _number(attributes: Mapping[str, Any], key: str, kind: type) -> Any:
         number = float(value)
     except (TypeError, ValueError):
         number = -1.0
-    if not 0 <= number < float("inf"):
+    may_be_zero = key in ("gpu", "disk")
+    if not (number > 0 or (number == 0 and may_be_zero)) or number == float("inf"):
         raise Unusable(
             f"{key}={value!r} is not a number that a sandbox can have.", fix=[f"Say it as a number: {key}=2"]
         )
     return kind(number) if kind is float or number == int(number) else int(number) + 1
+
+
+def setting_number(name: str, *, least: int) -> int:
+    number = int(_setting(name))
+    if number < least:
+        raise Unusable(
+            f"METAFLOW_{name}={number} is too small; it must be {least} or more.",
+            fix=[f"Take the default: unset METAFLOW_{name}"],
+        )
+    return number
 
 
 def _setting(name: str) -> Any:
