@@ -51,7 +51,7 @@ def _die_with(parent: int) -> None:
 
 def _register(file: str, spec: dict) -> None:  # type: ignore[type-arg]
     """The file stays, without what only the start needed, as the record that ``px sandbox ps`` shows."""
-    record = {key: spec[key] for key in ("id", "labels", "parent")}
+    record = {key: spec[key] for key in ("id", "labels", "parent", "scratch")}
     record["pid"] = os.getpid()
     temporary = f"{file}.tmp"
     with open(temporary, "w", encoding="utf-8") as f:

@@ -277,7 +277,7 @@ class SandboxDecorator(StepDecorator):
         if base.launch_server:
             base.launch_server.stop(wait=bool(exception or self._retried))
             base.launch_server = None
-        if self.is_local or not (exception or self._retried) or not hasattr(self, "_run_id"):
+        if not (exception or self._retried) or not hasattr(self, "_run_id"):
             return
         from metaflow_extensions.sandbox.plugins.sandbox_reaper import reap
 

@@ -38,23 +38,25 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
-    rows = found(args)
+    rows, problems = found(args)
     if not context.json:
         _print_table(rows)
-    context.emit(f"{len(rows)} sandboxes", {"sandboxes": rows})
-    return 0
+    context.emit(f"{len(rows)} sandboxes", {"sandboxes": rows, "problems": problems})
+    return 1 if problems else 0
 
 
-def found(args: argparse.Namespace) -> list[dict[str, str]]:
-    """One row for each sandbox that the arguments select."""
+def found(args: argparse.Namespace) -> tuple[list[dict[str, str]], list[str]]:
+    """One row for each sandbox that the arguments select, and what kept the list from being whole, said already."""
     labels = {key: value for key, value in (("flow", args.flow), ("run", args.run)) if value}
     rows: list[dict[str, str]] = []
+    problems: list[str] = []
     for lister in listers():
-        more, problems = lister.listing(args.backend, labels)
+        more, unasked = lister.listing(args.backend, labels)
         rows += more
-        for problem in problems:
-            console.warn(problem)
-    return rows
+        problems += unasked
+    for problem in problems:
+        console.warn(problem)
+    return rows, problems
 
 
 def listers() -> list[Lister]:

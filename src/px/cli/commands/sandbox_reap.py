@@ -22,15 +22,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
-    rows = [row for row in found(args) if args.all or args.run or row["state"] == "orphaned"]
+    listed, problems = found(args)
+    rows = [row for row in listed if args.all or args.run or row["state"] == "orphaned"]
     failed = 0
     for row in rows:
         console.info(f"{'would end' if args.dry_run else 'ending'} {row['backend']} {row['id']}")
         if not args.dry_run:
             failed += not _end(row)
-    details: dict[str, object] = {"ended": [] if args.dry_run else rows, "failed": failed, "dry_run": args.dry_run}
+    details: dict[str, object] = {
+        "ended": [] if args.dry_run else rows,
+        "failed": failed,
+        "dry_run": args.dry_run,
+        "problems": problems,
+    }
     context.emit(f"{len(rows)} sandboxes", details)
-    return 1 if failed else 0
+    return 1 if failed or problems else 0
 
 
 def _end(row: dict[str, str]) -> bool:

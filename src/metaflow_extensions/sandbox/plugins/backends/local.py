@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,7 +69,7 @@ class LocalBackend(SandboxBackend):
 
 
 def _records() -> Iterator[dict[str, Any]]:
-    """The records of running sandboxes; those whose program was killed are swept away."""
+    """The records of running sandboxes; what is left of those that were killed is swept away."""
     from px.home import Home
 
     for file in sorted((Home.from_environment().sandbox / "running").glob("*.json")):
@@ -76,12 +77,22 @@ def _records() -> Iterator[dict[str, Any]]:
             record = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
-        if "pid" not in record:
-            continue  # written, not started yet
-        if _is_ours(record["pid"], file):
+        started = "pid" in record
+        if started and _is_ours(record["pid"], file):
             yield record
-        else:
-            file.unlink(missing_ok=True)
+        elif started or _will_not_start(record["parent"]):
+            _forget(file, record)
+
+
+def _will_not_start(launcher: int) -> bool:
+    """A run asks before its first task and after its last: what it has not started then, it never will."""
+    return launcher == os.getpid() or not Path(f"/proc/{launcher}").exists()
+
+
+def _forget(file: Path, record: dict[str, Any]) -> None:
+    for directory in record.get("scratch", ()):
+        shutil.rmtree(directory, ignore_errors=True)
+    file.unlink(missing_ok=True)
 
 
 def _is_ours(pid: int, file: Path) -> bool:
