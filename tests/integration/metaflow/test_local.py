@@ -313,3 +313,9 @@ def test_no_secret_is_left_anywhere(workspace: Workspace, s3: dict[str, str], sa
             content = path.read_bytes()
             assert SECRET.encode() not in content, path
             assert ACCESS.encode() not in content, path
+
+
+def test_cards_with_a_root_of_their_own_are_where_a_plain_run_has_them(workspace: Workspace, tmp_path: Path) -> None:
+    """Metaflow then keeps them beside the data, where only this task's own directories can be written."""
+    workspace.run("small.py", "run", "--with", "sandbox", METAFLOW_CARD_LOCALROOT=str(tmp_path / "cards"))
+    assert len(list((workspace.root / ".metaflow" / "SmallFlow" / "runs").rglob("cards/*.html"))) == 1

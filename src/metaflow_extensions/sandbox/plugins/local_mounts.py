@@ -101,8 +101,16 @@ def _store_rows(root: Path, task: Any) -> list[Row]:
         own,
         run / "_meta",
         root / task.flow_name / "data",
-        root / "mf.cards" / task.flow_name / "runs" / str(task.run_id),
+        _card_root(root) / task.flow_name / "runs" / str(task.run_id),
     ]
     for path in writable:
         path.mkdir(parents=True, exist_ok=True)
     return [[str(root), str(root), True], *([str(path), str(path), False] for path in writable)]
+
+
+def _card_root(root: Path) -> Path:
+    """Where Metaflow keeps cards: found from the working directory, wherever the data is; or, with a root of their own
+    in its settings, beside the data."""
+    from metaflow.plugins.cards.card_datastore import CardDatastore
+
+    return Path(CardDatastore.get_storage_root("local") or root).absolute()
