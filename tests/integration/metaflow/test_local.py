@@ -23,7 +23,7 @@ from tests.conftest import REPO
 from tests.support.index import Index
 from tests.support.px import PX
 
-from .conftest import ACCESS, SECRET, Workspace
+from .conftest import ACCESS, FLOWS, SECRET, Workspace
 
 ARTIFACTS = [
     "squares",
@@ -319,3 +319,22 @@ def test_cards_with_a_root_of_their_own_are_where_a_plain_run_has_them(workspace
     """Metaflow then keeps them beside the data, where only this task's own directories can be written."""
     workspace.run("small.py", "run", "--with", "sandbox", METAFLOW_CARD_LOCALROOT=str(tmp_path / "cards"))
     assert len(list((workspace.root / ".metaflow" / "SmallFlow" / "runs").rglob("cards/*.html"))) == 1
+
+
+@pytest.mark.parametrize("directory", ["/", "/usr"])
+def test_a_run_in_a_directory_that_the_image_needs(workspace: Workspace, directory: str) -> None:
+    """The image keeps its own; hiding it behind an empty one would leave no Python."""
+    there = Workspace(Path(directory), {**workspace.env, "METAFLOW_DATASTORE_SYSROOT_LOCAL": str(workspace.root)})
+    there.run("ends.py", "run", "--with", "sandbox")
+
+
+def test_a_flow_that_is_a_link(workspace: Workspace) -> None:
+    """Python finds the modules beside the file that the link stands for."""
+    real = workspace.root / "real"
+    real.mkdir()
+    (real / "flow.py").write_text("import beside\n" + (FLOWS / "ends.py").read_text())
+    (real / "beside.py").write_text("")
+    elsewhere = Workspace(workspace.root / "elsewhere", workspace.env)
+    elsewhere.root.mkdir()
+    (elsewhere.root / "link.py").symlink_to(real / "flow.py")
+    elsewhere.run(str(elsewhere.root / "link.py"), "run", "--with", "sandbox")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from metaflow.plugins.resources_decorator import ResourcesDecorator
 from metaflow.plugins.timeout_decorator import TimeoutDecorator
@@ -9,6 +11,7 @@ from metaflow.plugins.timeout_decorator import TimeoutDecorator
 from metaflow_extensions.sandbox.plugins import sandbox_env
 from metaflow_extensions.sandbox.plugins.backend import Network, Resources, SandboxConfig, Unusable
 from metaflow_extensions.sandbox.plugins.backends import get_backend
+from metaflow_extensions.sandbox.plugins.sandbox_cli import Trampoline
 from metaflow_extensions.sandbox.plugins.sandbox_decorator import (
     HIDDEN,
     E2BDecorator,
@@ -152,3 +155,10 @@ def test_only_the_datastores_own_credentials_cross() -> None:
     assert sandbox_env.datastore_credentials(environ, "s3") == {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
     assert sandbox_env.datastore_credentials(environ, "azure") == {"AZURE_CLIENT_SECRET": "c"}
     assert sandbox_env.datastore_credentials(environ, "local") == {}
+
+
+def test_the_name_of_a_flow_is_one_word_of_the_remote_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["/home/me/my flow.py", "--datastore=s3", "sandbox", "step", "start"])
+    trampoline = Trampoline(SimpleNamespace(obj=None), "start", None, "e2b", {"run_id": "1"})
+    command, _ = trampoline._command("python")
+    assert command == "python -u 'my flow.py' --datastore=s3 step start --run-id 1"

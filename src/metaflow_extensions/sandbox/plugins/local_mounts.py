@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 Row = list[Any]
 """Source, target, read-only: as JSON has it."""
+_OF_THE_IMAGE = {Path(p) for p in ("/", "/usr", "/etc", "/var", "/opt")}
+"""Directories without which the image is none."""
+_OF_THE_HOST = {Path(p) for p in ("/tmp", "/home", "/mnt", "/srv")}  # noqa: S108
 
 
 def task_mounts(
@@ -31,7 +34,7 @@ def task_mounts(
     """The mounts in order, later over earlier; and the temporary directories that end with the task."""
     rows: list[Row] = []
     scratch: list[str] = []
-    for root in _roots(script.parent, project):
+    for root in _roots(script, project):
         if _is_too_wide(root):
             rows += _narrow(root, scratch)
         else:
@@ -47,9 +50,12 @@ def task_mounts(
     return rows, scratch
 
 
-def _roots(flow: Path, project: Path | None) -> list[Path]:
-    """The flow's directory (or its project's) and the working directory, without those inside others."""
-    wanted = [project or flow, flow, Path.cwd()]
+def _roots(script: Path, project: Path | None) -> list[Path]:
+    """The flow's directory (or its project's), that of the file which a link stands for, where Python looks for modules
+    then, and the working directory, without those inside others."""
+    flow = script.parent
+    linked = [script.resolve().parent] if script.is_symlink() else []
+    wanted = [project or flow, flow, *linked, Path.cwd()]
     kept: list[Path] = []
     for root in sorted(set(wanted), key=lambda p: len(p.parts)):
         if not any(root.is_relative_to(other) and not _is_too_wide(other) for other in kept):
@@ -59,16 +65,18 @@ def _roots(flow: Path, project: Path | None) -> list[Path]:
 
 def _is_too_wide(root: Path) -> bool:
     """A home directory, or anything above one, holds keys and mail, not only a flow."""
-    system = {Path(p) for p in ("/", "/tmp", "/home", "/var", "/usr", "/etc", "/opt", "/mnt", "/srv")}  # noqa: S108
-    return root in system or Path.home().is_relative_to(root)
+    return root in _OF_THE_IMAGE | _OF_THE_HOST or Path.home().is_relative_to(root)
 
 
 def _narrow(root: Path, scratch: list[str]) -> list[Row]:
-    """An empty, writable directory in the place of ``root``, with the Python files beside the flow in it."""
+    """The Python files beside the flow: in an empty, writable directory in place of ``root``, or in the image's own."""
+    shown = [p for p in sorted(root.iterdir()) if (p.suffix == ".py" and p.is_file()) or (p / "__init__.py").is_file()]
+    rows: list[Row] = [[str(path), str(path), True] for path in shown]
+    if root in _OF_THE_IMAGE:
+        return rows
     empty = tempfile.mkdtemp(prefix="px-task-")
     scratch.append(empty)
-    shown = [p for p in sorted(root.iterdir()) if (p.suffix == ".py" and p.is_file()) or (p / "__init__.py").is_file()]
-    return [[empty, str(root), False], *([str(path), str(path), True] for path in shown)]
+    return [[empty, str(root), False], *rows]
 
 
 def _hidden(home: Home, rows: list[Row]) -> list[Row]:

@@ -177,7 +177,8 @@ class Trampoline:
             options["input_paths"] = "".join(f"${{{name}}}" for name in variables)
         top = " ".join(_top_level(sys.argv))
         rest = " ".join(util.dict_to_cli_options(options))
-        return f"{executable} -u {os.path.basename(sys.argv[0])} {top} step {self._step} {rest}", variables
+        script = shlex.quote(os.path.basename(sys.argv[0]))
+        return f"{executable} -u {script} {top} step {self._step} {rest}", variables
 
     def _environment(self, package: dict[str, str], datastore: str) -> dict[str, str]:
         options, obj = self._options, self._obj
