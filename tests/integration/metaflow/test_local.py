@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -48,9 +49,16 @@ def artifacts(workspace: Workspace, flow: str, step: str, names: list[str], **en
     return found
 
 
-def running(home: Home, flow: str) -> list[Path]:
-    """The records of this flow's sandboxes; other tests may be running others."""
-    return [f for f in (home.sandbox / "running").glob("*.json") if f'"flow": "{flow}"' in f.read_text()]
+def running(home: Home, *words: str) -> list[Path]:
+    """The records of sandboxes with these words in them; other tests may be running others."""
+    return [f for f in (home.sandbox / "running").glob("*.json") if all(word in _text(f) for word in words)]
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except FileNotFoundError:  # that of another test, which has ended
+        return ""
 
 
 @pytest.fixture
@@ -132,9 +140,15 @@ def test_a_segmentation_fault_is_called_one(workspace: Workspace) -> None:
     assert "Task failed with a segmentation fault." in done.output
 
 
-def test_the_time_limit_of_the_decorator(workspace: Workspace) -> None:
-    done = workspace.fail("ends.py", "run", "--with", "sandbox:timeout=2", "--how", "hang")
+@pytest.mark.parametrize("how", ["fail", "run"])
+def test_the_time_limit_of_the_decorator(workspace: Workspace, sandbox_home: Home, how: str) -> None:
+    """The task is killed; the run, caught or not, leaves no record of it."""
+    ways = ["--with", "catch:print_exception=False"] if how == "run" else []
+    done = getattr(workspace, how)("ends.py", "run", "--with", "sandbox:timeout=2", *ways, "--how", "hang")
     assert "limit of 2 seconds" in done.output
+    run = re.search(r"run-id (\d+)", done.output)
+    assert run is not None
+    assert running(sandbox_home, run[1]) == []
 
 
 def _limits_work() -> bool:
@@ -163,7 +177,7 @@ def test_the_end_of_the_launcher_ends_the_sandbox(
     for line in process.stdout:
         if "begun" in line:
             break
-    mine = [f for f in running(sandbox_home, "EndsFlow") if f'"parent": {process.pid},' in f.read_text()]
+    mine = running(sandbox_home, "EndsFlow", f'"parent": {process.pid},')
     assert len(mine) == 1
     if number == signal.SIGINT:
         os.killpg(process.pid, number)  # as a terminal does
@@ -325,7 +339,9 @@ def test_cards_with_a_root_of_their_own_are_where_a_plain_run_has_them(workspace
 def test_a_run_in_a_directory_that_the_image_needs(workspace: Workspace, directory: str) -> None:
     """The image keeps its own; hiding it behind an empty one would leave no Python."""
     there = Workspace(Path(directory), {**workspace.env, "METAFLOW_DATASTORE_SYSROOT_LOCAL": str(workspace.root)})
+    before = set(os.listdir(directory))
     there.run("ends.py", "run", "--with", "sandbox")
+    assert ".metaflow" not in set(os.listdir(directory)) - before, "it would become the datastore of every run below"
 
 
 def test_a_flow_that_is_a_link(workspace: Workspace) -> None:

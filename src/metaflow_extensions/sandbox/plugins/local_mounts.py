@@ -109,8 +109,11 @@ def _store_rows(root: Path, task: Any) -> list[Row]:
         own,
         run / "_meta",
         root / task.flow_name / "data",
-        _card_root(root) / task.flow_name / "runs" / str(task.run_id),
     ]
+    cards = _card_root(root)
+    # Where Metaflow has nothing yet, the step makes it, in the working directory, and a step without cards must not.
+    if cards.parent.is_dir():
+        writable.append(cards / task.flow_name / "runs" / str(task.run_id))
     for path in writable:
         path.mkdir(parents=True, exist_ok=True)
     return [[str(root), str(root), True], *([str(path), str(path), False] for path in writable)]

@@ -230,10 +230,10 @@ class SandboxDecorator(StepDecorator):
             self._save_package_once(self._flow_datastore, self._package)
 
     def runtime_step_cli(self, cli_args: Any, retry_count: int, max_user_code_retries: int, ubf_context: Any) -> None:
+        self._retried = self._retried or retry_count > 0
         # After the last attempt of the user's code only the fallback of @catch is left: it runs here.
         if os.environ.get(WORKLOAD) or retry_count > max_user_code_retries:
             return
-        self._retried = self._retried or retry_count > 0
         try:
             if self.is_local:
                 self._enter_locally(cli_args)
