@@ -42,6 +42,11 @@ def test_the_end_of_a_task(tmp_path: Path) -> None:
     assert errors.endswith("]err\n")
 
 
+def test_metadata_of_any_length(tmp_path: Path) -> None:
+    script = 'head -c 9000 /dev/zero | tr "\\0" x > "$PX_STATE/metadata"'
+    assert run(tmp_path, script)[0] == {"exit": 0, "metadata": "x" * 9000}
+
+
 def test_a_task_that_kills_what_watches_over_it_has_failed(tmp_path: Path) -> None:
     record, _, errors = run(tmp_path, "kill -9 $PPID; sleep 60")
     assert record == {"exit": 1}

@@ -30,7 +30,7 @@ POLL = 0.05
 HEARTBEAT = 5.0
 STREAMS = ("stdout", "stderr")
 RECORD = 4096
-"""Bytes kept for the task's end, so that there is room for it when the task has filled the disk."""
+"""Bytes kept for the task's end, so that there is room for it, if not for metadata, when the disk is full."""
 
 
 def main(payload: Any = None) -> None:
@@ -106,8 +106,17 @@ def supervise(state: str, payload: Any, wake: int, record: int) -> None:
     for thread in pumps:
         # A process that the step left behind may hold the pipe open for ever.
         thread.join(timeout=5)
-    result["metadata"] = content(os.path.join(state, "metadata"))
-    os.pwrite(record, json.dumps(result).encode(), 0)  # open since the start: the task may have removed its name
+    if not leave(record, {**result, "metadata": content(os.path.join(state, "metadata"))}):
+        leave(record, result)
+
+
+def leave(record: int, result: dict[str, Any]) -> bool:
+    """Write the task's end where the followers read it: open since the start, the task may have removed its name."""
+    data = json.dumps(result).encode().ljust(RECORD)
+    try:
+        return os.pwrite(record, data, 0) == len(data)
+    except OSError:
+        return False
 
 
 def fetch(url: str, sha: str, path: str) -> None:
@@ -212,7 +221,7 @@ def follow(state: str, out: int, err: int, woken: int | None = None) -> int:
             time.sleep(POLL)
         elif select.select([woken], [], [], HEARTBEAT)[0] and not os.read(woken, 65536):
             woken = None  # the supervisor has ended: the exit code is there now
-    record = os.pread(exit_file, RECORD, 0).strip()
+    record = os.pread(exit_file, os.fstat(exit_file).st_size, 0).strip()
     if not record:
         outputs[1].write(
             decorated(b"What watched over the task in the sandbox was killed: by the task, or for memory.")
