@@ -341,6 +341,25 @@ def test_the_project_itself_is_editable(tmp_path: Path) -> None:
     assert version.stdout == "1.5\n"
 
 
+def test_files_that_the_manifest_says_matter(tmp_path: Path) -> None:
+    (tmp_path / "extra").mkdir()
+    (tmp_path / "extra/a.txt").write_text("1")
+    (tmp_path / "mine.py").touch()
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "mine"\nversion = "1"\nrequires-python = ">=3.11"\n'
+        '[build-system]\nrequires = ["setuptools>=77"]\nbuild-backend = "setuptools.build_meta"\n'
+        '[tool.setuptools]\npy-modules = ["mine"]\n[tool.uv]\ncache-keys = [{ file = "extra/*.txt" }]\n'
+    )
+    run_px("sync", cwd=tmp_path)
+    for name in ("extra/a.txt", "extra/b.txt"):
+        assert "up to date" in run_px("sync", cwd=tmp_path).stderr
+        (tmp_path / name).write_text("2")
+        refused = run_px("run", "--frozen", "python", "-c", "pass", cwd=tmp_path, check=False)
+        assert "PX010" in refused.stderr
+        assert state(tmp_path) == "NeedsEnv"
+        assert "env ready" in run_px("sync", cwd=tmp_path).stderr
+
+
 def test_an_sdist_that_cannot_be_built_names_what_is_missing(tmp_path: Path) -> None:
     import io
     import tarfile

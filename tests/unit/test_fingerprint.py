@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from px import __version__
 from px.project import fingerprint
 
 if TYPE_CHECKING:
@@ -38,3 +39,16 @@ def test_bytes_that_are_no_text_are_none(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     path.write_bytes(b'{"version": "\xff"}')
     assert fingerprint.read(str(path)) is None
+
+
+def test_what_another_px_made_is_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fingerprint, "_TABLES", str(tmp_path))
+    table = tmp_path / "table.toml"
+    table.write_text("a = 1")
+    built = {"made_by": __version__, "tables": {"table.toml": fingerprint.look_at_table("table.toml")}}
+    assert fingerprint.made_alike(built, 0)
+    table.write_text("a = 1")  # another file, the same content
+    assert fingerprint.made_alike(built, 0)
+    assert not fingerprint.made_alike(built | {"made_by": "0.0.1"}, 0)
+    table.write_text("a = 2")
+    assert not fingerprint.made_alike(built, 0)

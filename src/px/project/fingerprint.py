@@ -2,12 +2,15 @@
 
 import os
 
+from px import __version__
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-VERSION = 2
+VERSION = 3
+_TABLES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data")
 # A file that was written this recently can change again without its time showing it.
 _RACY_NS = 2_000_000_000
 
@@ -78,6 +81,29 @@ def unchanged(raw: "dict[str, Any]") -> bool:
     """Whether every input has the content that it had when the record was written."""
     root, inputs, at = raw["root"], raw["inputs"], raw["recorded_at"]
     return all(look(root, name, known, at)[4:] == known[4:] for name, known in inputs.items())
+
+
+def matching(directory: str, pattern: str) -> "list[str]":
+    """The files that match a pattern, as paths from the directory."""
+    from glob import glob
+
+    found = glob(pattern, root_dir=directory, recursive=True)
+    return [name for name in found if os.path.isfile(os.path.join(directory, name))]
+
+
+def look_at_table(name: str, known: "list[Any] | None" = None, recorded_at: int = 0) -> "list[Any]":
+    """Like :func:`look`, for one of px's own tables; the locks of bases may lie elsewhere (``PX_BASES``)."""
+    elsewhere = os.environ.get("PX_BASES")
+    if elsewhere and name.startswith("bases/"):
+        return look(elsewhere, name.removeprefix("bases/"), known, recorded_at)
+    return look(_TABLES, name, known, recorded_at)
+
+
+def made_alike(built: "dict[str, Any]", recorded_at: int) -> bool:
+    """Whether this px would make the same of the same inputs: by its version, and the tables that it would read."""
+    tables = built["tables"].items()
+    same = all(look_at_table(name, known, recorded_at)[4:] == known[4:] for name, known in tables)
+    return built["made_by"] == __version__ and same
 
 
 def digest(entries: "Iterable[tuple[str, list[Any]]]") -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from dataclasses import dataclass
 from functools import cached_property
-from glob import glob
 from typing import TYPE_CHECKING, Any
 
 from px.errors import PxError
+from px.project.fingerprint import matching
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,18 +121,18 @@ class Manifest:
     def build_files(self) -> tuple[Path, ...]:
         """What installing the project and the directories beside it reads, as far as uv knows, besides this file."""
         here = self.path.parent
-        found = set(self._cache_keys()) | {here / name for name in OLD_MANIFESTS} if self.is_package else set()
+        found = {here / name for pattern in self.cache_keys for name in matching(os.fspath(here), pattern)}
+        found |= {here / name for name in OLD_MANIFESTS} if self.is_package else set()
         for directory in self._path_sources():
             found |= {directory / name for name in (FILE, *OLD_MANIFESTS)}
         return tuple(sorted(found - {self.path}))
 
-    def _cache_keys(self) -> Iterator[Path]:
-        """The files that ``[tool.uv] cache-keys`` names, each as a pattern, alone or as ``{ file = … }``."""
-        for key in self.tool("uv").get("cache-keys", ()):
-            pattern = key.get("file") if isinstance(key, dict) else key
-            for name in glob(pattern, root_dir=self.path.parent, recursive=True) if isinstance(pattern, str) else ():
-                if (path := self.path.parent / name).is_file():
-                    yield path
+    @property
+    def cache_keys(self) -> tuple[str, ...]:
+        """The patterns of files in ``[tool.uv] cache-keys``, each alone or as ``{ file = … }``."""
+        keys = self.tool("uv").get("cache-keys", ()) if self.is_package else ()
+        named = [key.get("file") if isinstance(key, dict) else key for key in keys]
+        return tuple(pattern for pattern in named if isinstance(pattern, str))
 
     def _path_sources(self) -> Iterator[Path]:
         """The directories in ``[tool.uv.sources]``, where a name may have several sources."""

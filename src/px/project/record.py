@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from px import __version__
 from px.project import fingerprint
 
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ class BuiltEnv:
     """For the sandbox: the trees of the image, lowest first, the project's own on top."""
     details: dict[str, str] = field(default_factory=dict)
     """For the sandbox: what messages and error hints need to know without reading the image."""
+    made_by: str = __version__
+    """The px that built it."""
+    tables: dict[str, list[Any]] = field(default_factory=dict)
+    """For the sandbox: those of px's own tables that it was derived from, as :attr:`Record.inputs` has files."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -48,6 +53,8 @@ class BuiltEnv:
             "objects": list(self.objects),
             "layers": list(self.layers),
             "details": self.details,
+            "made_by": self.made_by,
+            "tables": self.tables,
         }
 
     @classmethod
@@ -64,6 +71,8 @@ class Record:
     members: list[str] = field(default_factory=list)
     """Member directories relative to the root, as they were found."""
     patterns: list[str] = field(default_factory=list)
+    globs: list[list[str]] = field(default_factory=list)
+    """Directory relative to the root, and pattern: what matches is an input."""
     inputs: dict[str, list[Any]] = field(default_factory=dict)
     """Relative path -> [size, mtime, ctime, inode, sha256], or [] where the file is not there."""
     recorded_at: int = 0
@@ -89,6 +98,7 @@ class Record:
                 "root": str(self.root),
                 "members": self.members,
                 "patterns": self.patterns,
+                "globs": self.globs,
                 "inputs": self.inputs,
                 "recorded_at": self.recorded_at,
                 "locked": self.locked,
@@ -111,7 +121,7 @@ def load(home: Home, root: Path) -> Record:
         if raw is None or raw["root"] != os.fspath(root):
             return Record(path, root)
         envs = {name: BuiltEnv.from_json(env) for name, env in raw["envs"].items()}
-        seen = raw["members"], raw["patterns"], raw["inputs"], raw["recorded_at"], raw["locked"]
+        seen = raw["members"], raw["patterns"], raw["globs"], raw["inputs"], raw["recorded_at"], raw["locked"]
         return Record(path, root, *seen, envs, raw.get("name", ""))
     except (KeyError, TypeError, AttributeError):
         return Record(path, root)  # a record is a cache: what cannot be read is made again

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from px.project import lock as locks
 from px.project import record as records
 from px.project import warm
-from px.project.fingerprint import record_name
+from px.project.fingerprint import made_alike, record_name
 from px.project.selection import Selection
 from px.project.state import Flags, Target
 
@@ -52,6 +52,7 @@ class Situation:
             env_matches=exists
             and built is not None
             and built.inputs == self.inputs
+            and made_alike(built.as_json(), self.record.recorded_at)
             and built.selection == wanted.as_json(),
         )
 
@@ -81,6 +82,9 @@ def remember(situation: Situation, target: Target, built: BuiltEnv) -> None:
     table = project.manifest.workspace
     record.members = [os.path.relpath(m.path.parent, project.root) for m in project.members]
     record.patterns = [*table.members, "--", *table.exclude] if table else []
+    record.globs = [
+        [os.path.relpath(m.path.parent, project.root), key] for m in project.manifests for key in m.cache_keys
+    ]
     record.locked = situation.inputs
     record.name = project.name
     record.envs[target.value] = built

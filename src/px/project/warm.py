@@ -6,7 +6,7 @@ yes is left to the full look in :mod:`px.project.situation`.
 
 import os
 
-from px.project.fingerprint import home_root, read, record_name, unchanged
+from px.project.fingerprint import home_root, made_alike, matching, read, record_name, unchanged
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,8 +45,10 @@ def _is_member(raw: "dict[str, Any]", nearest: str) -> bool:
 def _consistent(raw: "dict[str, Any]", built: "dict[str, Any]", target: str) -> bool:
     return (
         built["inputs"] == raw["locked"]
+        and made_alike(built, raw["recorded_at"])
         and exists(built["env"], target)
         and not _members_changed(raw)
+        and not _files_appeared(raw)
         and unchanged(raw)
     )
 
@@ -69,3 +71,11 @@ def _members_changed(raw: "dict[str, Any]") -> bool:
     table = WorkspaceTable(tuple(patterns[:split]), tuple(patterns[split + 1 :]))
     found = [os.path.relpath(d, root) for d in table.expand(root) if d != root]
     return bool(found != raw["members"])
+
+
+def _files_appeared(raw: "dict[str, Any]") -> bool:
+    for directory, pattern in raw["globs"]:
+        for name in matching(os.path.join(raw["root"], directory), pattern):
+            if os.path.normpath(os.path.join(directory, name)) not in raw["inputs"]:
+                return True
+    return False

@@ -10,11 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from px import console
+from px.debian.lock import file_name
 from px.env.artifacts import select
 from px.env.credentials import Credentials
 from px.env.packages import Packages
 from px.env.profile import Editable, Profile
 from px.errors import PxError
+from px.project.fingerprint import look_at_table
 from px.project.record import BuiltEnv
 from px.sandbox import bases, image, merged
 from px.sandbox.builder import SandboxBuilder
@@ -36,6 +38,10 @@ if TYPE_CHECKING:
     from px.project.selection import Selection
     from px.project.situation import Situation
     from px.sandbox.bases import Base, Layer
+
+
+# What px knows about packages and interpreters, and derives a sandbox from.
+_TABLES = ("capabilities.toml", "distributions.toml", "sonames.toml", "pythons.toml")
 
 
 @dataclass(frozen=True)
@@ -171,7 +177,12 @@ def build_sandbox(
             "python": derived.profile.runtime.python,
             "project_layer": own.oid if own else "",
         },
+        tables={name: look_at_table(name) for name in (f"bases/{_lock_file(derived)}", *_TABLES)},
     )
+
+
+def _lock_file(derived: Derived) -> str:
+    return file_name(derived.base.name, derived.base.architecture)
 
 
 def ensure_sandbox(home: Home, directory: Path, *, offline: bool, frozen_by: str | None) -> BuiltEnv:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from px.debian.lock import file_name
 from px.home import Home
+from px.sandbox.bases import host_architecture, locks_directory
 from px.store.tree import remove_tree
 from tests.support.px import run_px
 
@@ -47,6 +50,23 @@ def test_a_manifest_that_is_gone_or_cut_off_is_made_again(plain: Path, own: Home
     assert {k: v for k, v in again.items() if k != "created_at"} == {
         k: v for k, v in whole.items() if k != "created_at"
     }
+
+
+def test_the_record_knows_what_px_itself_knew(
+    plain: Path, own: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_px("sync", "--sandbox", cwd=plain)
+    copied = tmp_path / "bases"
+    shutil.copytree(locks_directory(), copied)
+    monkeypatch.setenv("PX_BASES", str(copied))
+    run_px("run", "--frozen", "--sandbox", "true", cwd=plain)
+    # Other bytes may mean other packages: an image that was made with the old ones is not this px's.
+    lock = copied / file_name("debian-12", host_architecture())
+    lock.write_text(lock.read_text() + "\n")
+    refused = run_px("run", "--frozen", "--sandbox", "true", cwd=plain, check=False)
+    assert "px sync --sandbox --frozen" in refused.stderr
+    run_px("run", "--sandbox", "true", cwd=plain)
+    run_px("run", "--frozen", "--sandbox", "true", cwd=plain)
 
 
 def test_an_image_of_another_format_is_refused(plain: Path, own: Home) -> None:
