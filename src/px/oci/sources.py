@@ -1,4 +1,4 @@
-"""Where an image can be read from: an OCI layout, an archive (OCI's or Docker's), a registry."""
+"""Where an image can be read from: an OCI layout, an archive (OCI's or Docker's), a registry, or px's own blobs."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from px.oci.registry import Registry, RegistryError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from px.oci.blobs import Blobs
 
 
 class Source(Protocol):
@@ -79,6 +81,22 @@ class ArchiveSource:
         return cast("BinaryIO", io.BufferedReader(_Window(self._path, offset, size)))
 
 
+@dataclass(frozen=True)
+class BlobsSource:
+    """An image that was packed here, and lies under PX_HOME."""
+
+    name: str
+    blobs: Blobs
+    digest: str
+
+    def tops(self) -> list[Descriptor]:
+        content = self.blobs.read(self.digest)
+        return [Descriptor(json.loads(content)["mediaType"], self.digest, len(content))]
+
+    def open(self, at: Descriptor) -> BinaryIO:
+        return self.blobs.path(at.digest).open("rb")
+
+
 class RegistrySource:
     """A name in a registry."""
 
@@ -126,7 +144,7 @@ def source_of(text: str, *, insecure: bool = False) -> Source:
         raise PxError("PX923", source=text, problem="there is no such file or directory")
     reference = parse(text)
     if reference.is_local:
-        raise PxError("PX923", source=text, problem=f"{reference.host} is no registry, and there is no such file")
+        raise PxError("PX923", source=text, problem="no image of this name was packed on this machine")
     return RegistrySource(Registry(reference, insecure=insecure))
 
 

@@ -1,7 +1,8 @@
-"""Which images were packed here: a note for each, by which garbage collection knows whose blobs to keep."""
+"""Which images were packed here: a note for each, by which they are found, and garbage collection knows their blobs."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from px.store.files import write_json
@@ -16,3 +17,12 @@ def remember(home: Home, release: Release) -> None:
     path = home.sandbox / "packed" / (release.digest.removeprefix("sha256:") + ".json")
     names = [str(name) for name in release.names]
     write_json(path, {"digest": release.digest, "names": names, "blobs": list(release.blob_digests())}, durable=False)
+
+
+def find(home: Home, name: str) -> str | None:
+    """The digest of the image that was packed last under a name."""
+    notes = sorted((home.sandbox / "packed").glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    for note in (json.loads(path.read_bytes()) for path in notes):
+        if name in note["names"]:
+            return str(note["digest"])
+    return None

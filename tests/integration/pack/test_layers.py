@@ -85,6 +85,7 @@ def test_verify_shows_a_readable_difference(project: Project, tmp_path: Path) ->
     (project.root / ".gitignore").unlink()
     done = project.verify(archive)
     assert done.returncode == 1
+    assert project.verify("px.local/demo-app:1.2.3").stdout == done.stdout, "it is kept under its name too"
     lines = done.stdout.splitlines()
     assert lines[0] == "layer 3 (px: app):"
     assert any(line.startswith("  ~ app/src/demo_app/__init__.py: size ") and "sha256" in line for line in lines)
@@ -103,6 +104,7 @@ def test_verify_of_what_is_no_image(shared: Project, tmp_path: Path) -> None:
     (tmp_path / "text.tar").write_text("not an archive")
     (tmp_path / "empty").mkdir()
     for path, said in (
+        ("px.local/other:1", "no image of this name was packed on this machine"),
         ("nowhere.tar", "there is no such file or directory"),
         ("./nowhere", "there is no such file or directory"),
         (f"{tmp_path}/nowhere/", "there is no such file or directory"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from px import console
 from px.errors import PxError
+from px.oci.reference import LOCAL_HOST
 from px.project.discovery import discover
 from px.project.selection import Selection
 from px.project.situation import inspect
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from px.cli.context import Context
     from px.oci.image import ReadImage
+    from px.oci.sources import Source
     from px.project.situation import Situation
     from px.sandbox.pack import PackOptions
 
@@ -24,16 +26,17 @@ SUMMARY = "Make an image again from what it was made from, and compare"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Run it in the project, at the commit that the image was made from."
-    parser.add_argument("image", help="an archive (x.tar), an OCI layout directory, or HOST/PATH:TAG of a registry")
+    places = "an archive (x.tar), an OCI layout directory, an image packed here (px.local/…), or in a registry (HOST/…)"
+    parser.add_argument("image", help=places)
     parser.add_argument("--insecure", action="store_true", help="allow a registry without TLS")
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
     from px.cli.workflow import exclusive
     from px.oci.image import read_images
-    from px.oci.sources import RegistrySource, source_of
+    from px.oci.sources import RegistrySource
 
-    source = source_of(args.image, insecure=args.insecure)
+    source = _source(args, context)
     if context.offline and isinstance(source, RegistrySource):
         raise PxError("PX923", source=args.image, problem="it is in a registry, and --offline forbids to ask one")
     images = read_images(source)
@@ -50,6 +53,18 @@ def main(args: argparse.Namespace, context: Context) -> int:
         print("\n".join(lines) or f"{args.image}: the same, layer by layer")
     context.emit(f"{args.image}: {'differs' if lines else 'the same'}", {"same": not lines, "differences": lines})
     return 1 if lines else 0
+
+
+def _source(args: argparse.Namespace, context: Context) -> Source:
+    """A file, an image that was packed here, or else one in a registry."""
+    from px.oci.blobs import Blobs
+    from px.oci.sources import BlobsSource, source_of
+    from px.sandbox.packed import find
+
+    digest = find(context.home, args.image) if args.image.startswith(f"{LOCAL_HOST}/") else None
+    if digest is not None:
+        return BlobsSource(args.image, Blobs(context.home), digest)
+    return source_of(args.image, insecure=args.insecure)
 
 
 def verify(context: Context, situation: Situation, image: ReadImage, outputs: tuple[Path, ...] = ()) -> list[str]:
