@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,20 @@ def test_a_failed_creation_is_tried_again(
     fresh.faults(fail_create=1, fail_status=status, retry_after=1 if status == 429 else 0)
     assert executor().run(TaskSpec("echo done", {})) == 0
     assert lines(capfd.readouterr().out) == ["done"]
+
+
+def test_a_task_waits_for_room_in_the_account(executor: Callable[..., SandboxExecutor], fresh: Server) -> None:
+    before = len(fresh.stats()["creations"])
+    fresh.faults(fail_create=4, fail_status=429)
+    runner = executor(retries=0)
+    assert runner.run(TaskSpec("true", {})) == 0
+    assert len(fresh.stats()["creations"]) == before + 5
+    # Not for longer than a creation may take.
+    fresh.faults(fail_create=1000, fail_status=429)
+    runner._config = replace(runner._config, create_seconds=1)
+    with pytest.raises(Refused) as raised:
+        runner.run(TaskSpec("true", {}))
+    assert "--max-workers" in str(raised.value)
 
 
 def test_creation_is_not_tried_for_ever(executor: Callable[..., SandboxExecutor], fresh: Server) -> None:

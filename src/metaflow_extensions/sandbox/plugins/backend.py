@@ -53,6 +53,10 @@ class Unavailable(BackendError):
         self.retry_after = retry_after
 
 
+class RateLimited(Unavailable):
+    """The account has no room at this moment: for so many requests, or for one more sandbox."""
+
+
 class SandboxGone(Unavailable):
     """The sandbox that was being used does not exist any more."""
 

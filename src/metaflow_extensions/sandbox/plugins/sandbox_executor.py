@@ -16,12 +16,15 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metaflow_extensions.sandbox.plugins import task_runner
 from metaflow_extensions.sandbox.plugins.backend import (
     BackendError,
+    RateLimited,
+    Refused,
     RemoteBackend,
     SandboxConfig,
     SandboxGone,
@@ -103,13 +106,29 @@ class SandboxExecutor:
 
     def _launch(self, task: TaskSpec) -> None:
         self._seen, self._started, self._exit = [0, 0], False, None
-        self.sandbox_id = self._backend.create(self._config)
+        self.sandbox_id = self._create()
         self._renewed = time.monotonic()
         token = uuid.uuid4().hex
         self._state, self._file = f"/tmp/px-{token}", f"/tmp/px-{token}.py"  # noqa: S108 - in the sandbox, not here
         env = {**task.env, "METAFLOW_SANDBOX_ID": self.sandbox_id}
         self._backend.upload(self.sandbox_id, runner_file(task, env, self._state), self._file)
         self._started = True
+
+    def _create(self) -> str:
+        """Make the sandbox; where the account has no room, wait for some: the other tasks of a foreach make it."""
+        seconds = self._config.create_seconds
+        end = time.monotonic() + seconds
+        for attempt in count():
+            try:
+                return self._backend.create(self._config)
+            except RateLimited as e:
+                if time.monotonic() > end:
+                    fix = ["Run fewer tasks at once: --max-workers N", "Wait longer: METAFLOW_SANDBOX_CREATE_SECONDS=N"]
+                    raise Refused(f"{e.what} (for {seconds} seconds)", fix=fix) from e
+                if not attempt:
+                    self._say(f"{e.what} (waiting for room, {seconds} seconds at most)")
+                self._pause(min(attempt, 6), e.retry_after)
+        raise AssertionError("unreachable")
 
     def _wait(self) -> int:
         """Follow the task; where the stream breaks and the sandbox lives, follow it again from the line reached."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from metaflow_extensions.sandbox.plugins.backend import (
     BackendError,
     ExecResult,
+    RateLimited,
     Refused,
     RemoteBackend,
     SandboxConfig,
@@ -230,7 +231,8 @@ def _by_status(action: str, sandbox_id: str | None, error: Any) -> Unavailable |
             f"Daytona refused to {action}: {error}",
             fix=["Check image=, cpu=, memory=, gpu= and disk= against your account: daytona snapshot list"],
         )
-    return Unavailable(f"Daytona could not {action}: {error}", retry_after=_retry_after(error))
+    kind = RateLimited if status == 429 else Unavailable
+    return kind(f"Daytona could not {action}: {error}", retry_after=_retry_after(error))
 
 
 def _retry_after(error: Any) -> float | None:

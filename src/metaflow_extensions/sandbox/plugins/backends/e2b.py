@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from metaflow_extensions.sandbox.plugins.backend import (
     BackendError,
     ExecResult,
+    RateLimited,
     Refused,
     RemoteBackend,
     SandboxConfig,
@@ -156,7 +157,9 @@ class E2BBackend(RemoteBackend):
             return Refused(f"E2B refused to {action}: {error}", fix=[_KEY_FIX])
         if isinstance(error, (e2b.SandboxNotFoundException, e2b.SandboxNotRunningException)):
             return SandboxGone(f"The E2B sandbox {sandbox_id} is gone: {error}")
-        if isinstance(error, (e2b.TimeoutException, e2b.RateLimitException, e2b.ServiceBusyException)):
+        if isinstance(error, e2b.RateLimitException):
+            return RateLimited(f"E2B could not {action} now: {error}")
+        if isinstance(error, (e2b.TimeoutException, e2b.ServiceBusyException)):
             return Unavailable(f"E2B could not {action} now: {error}")
         if isinstance(error, (e2b.SandboxException, e2b.BuildException)):
             return _by_status(action, error)
@@ -212,7 +215,9 @@ def _by_status(action: str, error: Any) -> Unavailable | Refused:
     if status is None:
         digits = str(error)[:3]
         status = int(digits) if digits.isdigit() else 0
-    if status >= 500 or status == 429:
+    if status == 429:
+        return RateLimited(f"E2B could not {action} now: {error}")
+    if status >= 500:
         return Unavailable(f"E2B could not {action}: {error}")
     return Refused(
         f"E2B refused to {action}: {error}",
