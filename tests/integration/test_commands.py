@@ -335,8 +335,8 @@ def test_the_project_itself_is_editable(tmp_path: Path) -> None:
     (root / "src/mine/__init__.py").write_text("def main():\n    print('one')\n")
     run_px("sync", cwd=root)
     assert run_px("run", "mine", cwd=root).stdout == "one\n"
-    (root / "src/mine/__init__.py").write_text("def main():\n    print('two')\n")
-    assert run_px("run", "mine", cwd=root).stdout == "two\n"
+    (root / "src/mine/__init__.py").write_text("def main():\n    print('another')\n")
+    assert run_px("run", "mine", cwd=root).stdout == "another\n"
     version = run_px("run", "python", "-c", "import importlib.metadata as m; print(m.version('mine'))", cwd=root)
     assert version.stdout == "1.5\n"
 

@@ -8,13 +8,13 @@ they like.
 
 from __future__ import annotations
 
-import copy
 import importlib
 import json
 import os
 import re
 import sys
 import tarfile
+import threading
 import tomllib
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -91,32 +91,44 @@ def backend() -> object:
 
 
 def compile_side_by_side() -> None:
-    """Let setuptools compile the files of an extension on all cores; which objects come out does not change."""
+    """Let setuptools compile the files of an extension on all cores; which objects come out does not change.
+
+    Whatever a package does to how a file is compiled (psycopg2 counts them) still happens one by one: only the
+    compilers that it starts run side by side, and all of them end before the extension is linked.
+    """
     if "setuptools" not in sys.modules:
         return
     try:
         unix = importlib.import_module("distutils.unixccompiler").UnixCCompiler
     except ImportError:
         return
-    stock = unix._compile
+    name = "call" if hasattr(unix, "call") else "spawn"  # its older name
+    stock, mine = getattr(unix, name), threading.local()  # packages may build extensions in threads (Pillow)
+
+    def start(self: Any, *args: Any, **kwargs: Any) -> Any:
+        pool = getattr(mine, "pool", None)
+        if pool is None:
+            return stock(self, *args, **kwargs)
+        return mine.jobs.append(pool.submit(stock, self, *args, **kwargs))
 
     def compile_all(self: Any, sources: list[str], *args: Any, **kwargs: Any) -> Any:
         one_by_one = super(unix, self).compile
-        # A package that changed how a file is compiled may rely on the order.
-        if type(self)._compile is not stock or "_compile" in vars(self) or len(sources) < 2:
+        if len(sources) < 2 or getattr(type(self), name) is not start or name in vars(self):
             return one_by_one(sources, *args, **kwargs)
-        jobs: list[Future[None]] = []
-        # Packages that build extensions side by side (Pillow) do it with one compiler object: only a copy is changed.
-        own = copy.copy(self)
+        mine.jobs = jobs = list["Future[None]"]()
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            own._compile = lambda *job: jobs.append(pool.submit(stock, self, *job))
-            objects = super(unix, own).compile(sources, *args, **kwargs)
+            mine.pool = pool
+            try:
+                objects = one_by_one(sources, *args, **kwargs)
+            finally:
+                mine.pool = None
         if any(job.exception() for job in jobs):
             return one_by_one(sources, *args, **kwargs)  # fails again, and says why without a second voice
         return objects
 
     if "compile" not in vars(unix):
         unix.compile = compile_all
+        setattr(unix, name, start)
 
 
 def ask(hooks: object, kind: str) -> list[str]:

@@ -48,20 +48,26 @@ class Compiler:
         return [source + ".o" for source in sources]
 
     def _compile(self, source: str, note: str) -> None:
-        if source.startswith("wait"):
+        raise NotImplementedError
+
+    def run(self, command: str) -> None:
+        if command.startswith("wait"):
             self.entered.release()
             self.gate.wait()
-        self.done.append(source + note)
-        if source in self.bad:
-            raise RuntimeError(source)
+        self.done.append(command)
+        if command in self.bad:
+            raise RuntimeError(command)
 
 
-@pytest.fixture
-def unix(monkeypatch: pytest.MonkeyPatch) -> Any:
+@pytest.fixture(params=["call", "spawn"])
+def unix(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A compiler whose method that starts a program has one of the names that setuptools gave it."""
+
     class UnixCCompiler(Compiler):
         def _compile(self, source: str, note: str) -> None:
-            super()._compile(source, note)
+            getattr(self, request.param)(source + note)
 
+    setattr(UnixCCompiler, request.param, Compiler.run)
     module: Any = types.ModuleType("distutils.unixccompiler")
     module.UnixCCompiler = UnixCCompiler
     for name in ("distutils", "setuptools"):
@@ -75,7 +81,29 @@ def test_all_sources_are_compiled_and_named_in_order(unix: Any) -> None:
     compiler = unix()
     assert compiler.compile(["a", "b", "c"], note="!") == ["a.o", "b.o", "c.o"]
     assert sorted(compiler.done) == ["a!", "b!", "c!"]
-    assert "_compile" not in vars(compiler)
+
+
+def test_a_package_that_counts_its_files_is_compiled_side_by_side_too(unix: Any) -> None:
+    """psycopg2 wraps the method that compiles one file."""
+    compiler, counted = unix(), list[str]()
+    one = compiler._compile
+
+    def count(source: str, note: str) -> None:
+        one(source, note)
+        counted.append(source)
+
+    compiler._compile = count
+    held = [f"wait{n}" for n in range(len(os.sched_getaffinity(0)))]
+    thread = threading.Thread(target=compiler.compile, args=(held,))
+    thread.start()
+    try:
+        for _ in held:
+            assert compiler.entered.acquire(timeout=60), "they wait for one another"
+    finally:
+        compiler.gate.set()
+        thread.join()
+    assert counted == held
+    assert sorted(compiler.done) == held
 
 
 def test_extensions_that_share_a_compiler_wait_for_their_own_files_only(unix: Any) -> None:
@@ -104,8 +132,10 @@ def test_a_failure_is_repeated_one_by_one(unix: Any) -> None:
 
 def test_a_compiler_that_was_changed_is_left_alone(unix: Any) -> None:
     class Own(unix):  # type: ignore[misc]
-        def _compile(self, source: str, note: str) -> None:
-            assert len(self.done) == int(source)
-            super()._compile(source, note)
+        def call(self, command: str) -> None:
+            assert len(self.done) == int(command)
+            self.run(command)
+
+        spawn = call
 
     assert len(Own().compile([str(n) for n in range(50)])) == 50
