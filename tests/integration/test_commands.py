@@ -391,6 +391,15 @@ def test_an_sdist_that_cannot_be_built_names_what_is_missing(tmp_path: Path) -> 
     assert "native 1.0" in done.stderr
     assert "no-such-header.h" in done.stderr or "gcc" in done.stderr
     assert "px sync --sandbox" in done.stderr
+    manifest = root / "pyproject.toml"
+    manifest.write_text(manifest.read_text().replace('"native"', ""))
+    before = manifest.read_bytes()
+    added = run_px("add", "--dev", "native", cwd=root, check=False)
+    assert added.returncode == 123, added.stderr
+    assert manifest.read_bytes() == before
+    command = added.stderr.rpartition("libraries of its own: uv ")[2].split(" && ")[0]
+    subprocess.run([UV, *command.split()], cwd=root, check=True, capture_output=True)
+    assert 'dev = [\n    "native' in manifest.read_text()
 
 
 def test_a_workspace_has_one_env(tmp_path: Path, index: Index) -> None:

@@ -83,3 +83,10 @@ def test_the_sandbox_target_names_its_own_commands() -> None:
         rules.permit("run", flags(E), frozen_by="CI", target=Target.SANDBOX)
     assert "px sync --sandbox --frozen" in str(caught.value)
     assert "px run --sandbox" in caught.value.what
+
+
+@pytest.mark.parametrize("state", [L, E, C])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_what_to_do_next_names_the_target(state: State, frozen: bool) -> None:
+    assert "--sandbox" in rules.remedy(state, target=Target.SANDBOX, frozen=frozen)
+    assert "--sandbox" not in rules.remedy(state, target=Target.HOST, frozen=frozen)

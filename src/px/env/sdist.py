@@ -68,8 +68,15 @@ class HostBuilder:
 def build_failure(artifact: Artifact, done: process.Finished) -> PxError:
     missing = missing_on_host(done.stderr)
     reason = missing or uv.explain(done.stderr)
-    remedy = "Install what is missing with your system's package manager, then run: px sync"
-    return PxError("PX204", package=artifact.name, version=artifact.version, reason=reason, remedy=remedy)
+    remedy = "Install what is missing with your system's package manager, then run the command again."
+    return failure(artifact, reason, remedy)
+
+
+def failure(artifact: Artifact, reason: str, remedy: str) -> PxError:
+    sandbox = "px sync --sandbox"
+    return PxError(
+        "PX204", package=artifact.name, version=artifact.version, reason=reason, remedy=remedy, sandbox=sandbox
+    )
 
 
 def built_version(artifact: Artifact, wheel: Path) -> str:
@@ -81,7 +88,7 @@ def built_version(artifact: Artifact, wheel: Path) -> str:
     if artifact.version and version != Version(artifact.version):
         reason = f"It says that it is version {version}, and the lock has {artifact.version}."
         remedy = f"Lock what it says now: px update {artifact.name}"
-        raise PxError("PX204", package=artifact.name, version=artifact.version, reason=reason, remedy=remedy)
+        raise failure(artifact, reason, remedy)
     return artifact.version or str(version)
 
 

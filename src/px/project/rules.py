@@ -102,7 +102,7 @@ def remedy(state: State, *, target: Target = Target.HOST, frozen: bool = False) 
     if state.plain is State.UNINITIALIZED:
         return "Start a project here: px init"
     if state.plain is State.CONSISTENT:
-        return "Run something: px run python"
+        return f"Run something: px run{sandbox} python"
     if state.plain is State.NEEDS_LOCK and frozen:
         return f"On a development machine: px sync{sandbox}, then commit the lock."
     return f"Bring it up to date: px sync{sandbox}" + (" --frozen" if frozen else "")

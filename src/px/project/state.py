@@ -85,5 +85,5 @@ class Flags:
         if not self.env_exists:
             return "The env has not been built."
         if not self.env_matches:
-            return "The env was built from another lock or selection."
+            return "The env was built from another lock or selection, or by another px."
         return "The manifest, the lock and the env agree."

@@ -168,6 +168,9 @@ def test_load_into_an_engine_that_does_not_answer(shared: Project, tmp_path: Pat
     said = shared.refused("--load", PATH=f"{client.parent}:{os.environ['PATH']}")
     assert said.startswith("PX903")
     assert "Cannot connect to the Docker daemon" in said
+    assert "docker info" in said
+    assert "--out app.tar" in said
+    assert "registry credentials" not in said
 
 
 def test_load_into_docker(shared: Project, tmp_path: Path) -> None:

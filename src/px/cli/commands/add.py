@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from px.cli.commands.sync import report
+from px.errors import PxError
 
 if TYPE_CHECKING:
     import argparse
@@ -39,7 +41,14 @@ def main(args: argparse.Namespace, context: Context) -> int:
             offline=context.offline, remedy=remedy,
         )  # fmt: skip
 
-    report(context, change(context, "add", action))
+    try:
+        ready = change(context, "add", action)
+    except PxError as error:
+        # The manifest was put back: for the sandbox, the package must be added without building it here.
+        add = shlex.join(["uv", "add", "--no-sync", *flags, *args.packages])
+        error.fields.update(sandbox=f"{add} && px sync --sandbox")
+        raise
+    report(context, ready)
     return 0
 
 

@@ -320,7 +320,8 @@ def load(release: Release, blobs: Blobs) -> None:
             said = it.communicate()
     if it.returncode != 0:
         why = [said[1].decode("utf-8", "replace").strip()]
-        raise PxError("PX903", problem=f"{client} did not load the image", why=why)
+        fix = [f"See whether it works: {client} info", "Or write a file, for any tool: px pack image --out app.tar"]
+        raise PxError("PX903", problem=f"{client} did not load the image", why=why, fix=fix, whole_fix=True)
 
 
 def push(args: argparse.Namespace, blobs: Blobs, result: Result) -> tuple[Pushed, ...]:
