@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import shlex
 import subprocess
+from typing import TYPE_CHECKING
 
 import pytest
 
-from px.cli.main import COMMANDS
+from px.cli.main import COMMANDS, make_parser
 from tests.conftest import REPO
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PAGES = sorted([*REPO.glob("*.md"), *(REPO / "docs").rglob("*.md"), *(REPO / "examples").rglob("*.md")])
 
@@ -19,6 +25,44 @@ def test_links_lead_somewhere(page: object) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(REPO)))
+def test_links_to_a_part_of_a_page_lead_to_a_heading(page: Path) -> None:
+    for target, part in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            headings = re.findall(r"^#+ (.+)$", (page.parent / target if target else page).read_text(), re.MULTILINE)
+            assert part in {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}, f"{target}#{part}"
+
+
+def shown_commands() -> list[tuple[str, list[str]]]:
+    """Every ``px`` command line in a block of code: the page, and its words as far as they are px's."""
+    found = []
+    for page in PAGES:
+        for block in re.findall(r"^```.*?\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+            for line in re.findall(r"^(?:\$ | *- run: )?((?:[A-Z_]+=\S+ )*px [a-z].*)$", block, re.MULTILINE):
+                for part in re.split(r" && | < | [|] ", line):
+                    words = shlex.split(part, comments=True)
+                    while words and "=" in words[0]:
+                        words = words[1:]
+                    if words and words[0] == "px":
+                        found.append((page.name, words[1:]))
+    return found
+
+
+def test_commands_in_the_pages_are_commands_of_px(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = shown_commands()
+    assert len(shown) > 40
+    for page, words in shown:
+        name = next((n for n in (" ".join(words[:2]), words[0]) if n in COMMANDS), None)
+        assert name, f"{page}: px {' '.join(words)}"
+        arguments = words[len(name.split()) :]
+        parser = make_parser(name)
+        importlib.import_module(f"px.cli.commands.{COMMANDS[name].module}").configure(parser)
+        try:
+            parser.parse_args(arguments)
+        except SystemExit:
+            pytest.fail(f"{page}: px {' '.join(words)}\n{capsys.readouterr().err}")
 
 
 def test_every_command_is_in_the_reference() -> None:
@@ -33,6 +77,16 @@ def test_every_variable_that_px_reads_is_documented() -> None:
     used = set(re.findall(r"[\"'](PX_[A-Z_]+)[\"']", source)) - {"PX_SUBDIRECTORY"}
     text = "\n".join(p.read_text(encoding="utf-8") for p in PAGES)
     assert {name for name in used if name not in text} == set()
+
+
+def test_every_variable_of_the_extension_is_documented() -> None:
+    sources = (REPO / "src/metaflow_extensions").rglob("*.py")
+    text = "\n".join(p.read_text(encoding="utf-8") for p in sources)
+    used = set(re.findall(r"\bMETAFLOW_SANDBOX_[A-Z_]*[A-Z]\b", text))
+    used |= {f"METAFLOW_{name}" for name in re.findall(r"from_conf\(\"(SANDBOX_[A-Z_]+)", text)}
+    page = (REPO / "docs/reference/metaflow-configuration.md").read_text(encoding="utf-8")
+    assert len(used) > 5
+    assert {name for name in used if name not in page} == set()
 
 
 def test_every_page_is_reachable_from_the_readme() -> None:

@@ -16,7 +16,7 @@ SUMMARY = "Pin a base anew from the archive's signed index (for px's maintainers
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="+", help="the base, such as debian-12")
+    parser.add_argument("name", nargs="+", metavar="NAME", help="the base, such as debian-12")
     parser.add_argument(
         "--architecture", action="append", metavar="NAME", help="only this one (amd64, arm64); repeatable"
     )

@@ -27,7 +27,7 @@ SUMMARY = "Make an image again from what it was made from, and compare"
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Run it in the project, at the commit that the image was made from."
     places = "an archive (x.tar), an OCI layout directory, an image packed here (px.local/…), or in a registry (HOST/…)"
-    parser.add_argument("image", help=places)
+    parser.add_argument("image", metavar="IMAGE", help=places)
     parser.add_argument("--insecure", action="store_true", help="allow a registry without TLS")
 
 

@@ -15,7 +15,9 @@ SUMMARY = "Add system capabilities to the sandbox"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("capability", nargs="+", help="a capability such as postgres (`px sandbox list` shows all)")
+    parser.add_argument(
+        "capability", nargs="+", metavar="NAME", help="a capability such as postgres (`px sandbox list` shows all)"
+    )
 
 
 def main(args: argparse.Namespace, context: Context) -> int:

@@ -16,7 +16,7 @@ SUMMARY = "Remove system capabilities from the sandbox"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("capability", nargs="+", help="a capability such as postgres")
+    parser.add_argument("capability", nargs="+", metavar="NAME", help="a capability such as postgres")
     parser.add_argument(
         "--disable", action="store_true", help="write NAME = false, so that px does not infer it either"
     )

@@ -19,7 +19,7 @@ SUMMARY = "Show why a package is in the lock"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("package", help="a package of the lock")
+    parser.add_argument("package", metavar="PACKAGE", help="a package of the lock")
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
