@@ -113,7 +113,7 @@ def build_target(
     return build_sandbox(context.store, situation, selection, offline=context.offline, more=more)
 
 
-def change(context: Context, command: str, action: Callable[[Project], None]) -> Ready:
+def change(context: Context, command: str, action: Callable[[Project], None], target: Target) -> Ready:
     """Run a command that changes M or L, and end Consistent, or leave everything as it was."""
     rules.check_frozen(command, context.frozen_by)
     project = discover(context.directory)
@@ -123,10 +123,10 @@ def change(context: Context, command: str, action: Callable[[Project], None]) ->
         raise PxError("PX105", command=command)
     # The rule allows every state that has a manifest, and there is one: no need to ask uv about the lock.
     files = [*(m.path for m in project.manifests), project.lock]
-    with exclusive(context, project.root, log=False), restoring(files):
+    with exclusive(context, project.root, log=target is Target.SANDBOX), restoring(files):
         action(project)
         situation = inspect(context.home, discover(context.directory), offline=context.offline)
-        return _build(context, situation, Target.HOST, None, force=False)
+        return _build(context, situation, target, None, force=False)
 
 
 @contextmanager

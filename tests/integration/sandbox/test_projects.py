@@ -54,6 +54,26 @@ def test_code_edits_are_live(plain: Path, alone: Home) -> None:
     assert run_px("run", "--sandbox", "printenv", "MODE", cwd=plain).stdout == "tested\n"
 
 
+@pytest.mark.network
+def test_packages_for_the_sandbox_alone(plain: Path, warm: Home) -> None:
+    """What this machine cannot build is added, updated and removed without building anything here."""
+    before = snapshot(plain)
+    failed = run_px("add", "--sandbox", "psycopg2<0.1", cwd=plain, check=False)
+    assert "PX100" in failed.stderr
+    assert snapshot(plain) == before
+    made = run_px("add", "--sandbox", "--json", "psycopg2", cwd=plain)
+    details = json.loads(made.stdout)["details"]
+    assert (details["target"], details["capabilities"]) == ("sandbox", "postgres")
+    assert (
+        run_px("run", "--frozen", "--sandbox", "python", "-c", "import psycopg2; print(1)", cwd=plain).stdout == "1\n"
+    )
+    run_px("update", "--sandbox", "psycopg2", cwd=plain)
+    run_px("remove", "--sandbox", "psycopg2", cwd=plain)
+    assert run_px("run", "--frozen", "--sandbox", "python", "-c", "import psycopg2", cwd=plain, check=False).returncode
+    states = json.loads(run_px("status", "--json", cwd=plain).stdout)["details"]
+    assert (states["host"]["state"], states["sandbox"]["state"]) == ("NeedsEnv", "Consistent")
+
+
 def test_targets_are_what_they_are_without_the_sandbox(plain: Path, warm: Home) -> None:
     (plain / "tools").mkdir()
     script = plain / "tools/show.sh"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from px.cli.commands.sync import report
+from px.cli.commands.sync import add_target, report, target_of
 from px.errors import PxError
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--optional", metavar="EXTRA", help="add to an extra of the project")
     parser.add_argument("--package", metavar="MEMBER", help="add to this member of the workspace")
     parser.add_argument("--editable", action="store_true", help="install a local path in editable form")
+    add_target(parser)
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
@@ -41,14 +42,14 @@ def main(args: argparse.Namespace, context: Context) -> int:
             offline=context.offline, remedy=remedy,
         )  # fmt: skip
 
+    target = target_of(args)
     try:
-        ready = change(context, "add", action)
+        ready = change(context, "add", action, target)
     except PxError as error:
-        # The manifest was put back: for the sandbox, the package must be added without building it here.
-        add = shlex.join(["uv", "add", "--no-sync", *flags, *args.packages])
-        error.fields.update(sandbox=f"{add} && px sync --sandbox")
+        # The manifest was put back: to build it for the sandbox only, it must be added again.
+        error.fields.update(sandbox=shlex.join(["px", "add", "--sandbox", *flags, *args.packages]))
         raise
-    report(context, ready)
+    report(context, ready, target)
     return 0
 
 

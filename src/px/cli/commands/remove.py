@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from px.cli.commands.add import place
-from px.cli.commands.sync import report
+from px.cli.commands.sync import add_target, report, target_of
 
 if TYPE_CHECKING:
     import argparse
@@ -23,6 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--group", metavar="NAME", help="remove from a dependency group")
     where.add_argument("--optional", metavar="EXTRA", help="remove from an extra of the project")
     parser.add_argument("--package", metavar="MEMBER", help="remove from this member of the workspace")
+    add_target(parser)
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
@@ -36,5 +37,6 @@ def main(args: argparse.Namespace, context: Context) -> int:
             offline=context.offline, remedy="See who needs a package that is not a direct dependency: px why NAME",
         )  # fmt: skip
 
-    report(context, change(context, "remove", action))
+    target = target_of(args)
+    report(context, change(context, "remove", action, target), target)
     return 0

@@ -23,7 +23,7 @@ them; `px sync --reset` goes back to the defaults. With --frozen (or CI=1) the l
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("--sandbox", action="store_true", help="the sandbox's env instead of this machine's")
+    add_target(parser)
     parser.add_argument("--force", action="store_true", help="build the env again even if it is there")
     parser.add_argument("--reset", action="store_true", help="forget the groups and extras chosen before")
     add_arguments(parser)
@@ -33,10 +33,19 @@ def main(args: argparse.Namespace, context: Context) -> int:
     from px.cli.workflow import ensure_env
 
     selection = Selection.from_arguments(args) or (Selection() if args.reset else None)
-    target = Target.SANDBOX if args.sandbox else Target.HOST
+    target = target_of(args)
     ready = ensure_env(context, "sync", target, selection=selection, force=args.force)
     report(context, ready, target)
     return 0
+
+
+def add_target(parser: argparse.ArgumentParser) -> None:
+    """The flag of every command that ends with an env: which one."""
+    parser.add_argument("--sandbox", action="store_true", help="build the sandbox's env instead of this machine's")
+
+
+def target_of(args: argparse.Namespace) -> Target:
+    return Target.SANDBOX if args.sandbox else Target.HOST
 
 
 def report(context: Context, ready: Ready, target: Target = Target.HOST) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from px.cli.commands.sync import report
+from px.cli.commands.sync import add_target, report, target_of
 from px.project import lock
 from px.project.why import check_locked
 
@@ -19,6 +19,7 @@ SUMMARY = "Lock newer versions"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("packages", nargs="*", metavar="PACKAGE", help="only these (default: all)")
+    add_target(parser)
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
@@ -31,5 +32,6 @@ def main(args: argparse.Namespace, context: Context) -> int:
             check_locked(project, names)
         lock.relock(project, upgrade=names, offline=context.offline)
 
-    report(context, change(context, "update", action))
+    target = target_of(args)
+    report(context, change(context, "update", action, target), target)
     return 0
