@@ -13,10 +13,12 @@ import pytest
 from metaflow_extensions.sandbox.plugins.sandbox_executor import MARK, TaskSpec, runner_file
 
 
-def run(tmp_path: Path, script: str, *, largest_file: int | None = None) -> tuple[dict[str, object], list[str], str]:
+def run(
+    tmp_path: Path, script: str, *, largest_file: int | None = None, time_limit: int = 0
+) -> tuple[dict[str, object], list[str], str]:
     """The record of the task's end, what else it said, and its errors."""
     file = tmp_path / "runner.py"
-    file.write_bytes(runner_file(TaskSpec(script, {}), {}, str(tmp_path / "state")))
+    file.write_bytes(runner_file(TaskSpec(script, {}, time_limit=time_limit), {}, str(tmp_path / "state")))
 
     def limit() -> None:
         if largest_file is not None:
@@ -45,6 +47,17 @@ def test_the_end_of_a_task(tmp_path: Path) -> None:
 def test_metadata_of_any_length(tmp_path: Path) -> None:
     script = 'head -c 9000 /dev/zero | tr "\\0" x > "$PX_STATE/metadata"'
     assert run(tmp_path, script)[0] == {"exit": 0, "metadata": "x" * 9000}
+
+
+def test_metadata_for_which_there_is_no_room_is_left_out(tmp_path: Path) -> None:
+    """The file may not grow that far: a part of the record is written, and must not be read as the whole."""
+    script = """head -c 40000 /dev/zero | tr "\\0" '"' > "$PX_STATE/metadata"; exit 4"""
+    assert run(tmp_path, script, largest_file=1 << 16)[0] == {"exit": 4}
+
+
+def test_a_task_without_a_log_ends_at_its_time_limit(tmp_path: Path) -> None:
+    record, _, _ = run(tmp_path, f'rm -rf "{tmp_path}"/*; sleep 600', time_limit=1)
+    assert record["exit"] == 1
 
 
 def test_a_task_that_kills_what_watches_over_it_has_failed(tmp_path: Path) -> None:

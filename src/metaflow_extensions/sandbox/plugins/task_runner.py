@@ -114,6 +114,7 @@ def leave(record: int, result: dict[str, Any]) -> bool:
     """Write the task's end where the followers read it: open since the start, the task may have removed its name."""
     data = json.dumps(result).encode().ljust(RECORD)
     try:
+        os.ftruncate(record, RECORD)  # of a longer one, there may have been room for a part
         return os.pwrite(record, data, 0) == len(data)
     except OSError:
         return False
@@ -153,8 +154,11 @@ def wait(task: subprocess.Popen[bytes], limit: int, log: str) -> dict[str, Any]:
 
     def expire() -> None:
         expired.set()
-        with open(log, "ab", buffering=0) as f:
-            f.write(decorated(b"The task ran longer than its limit of %d seconds and was ended.\n" % limit))
+        try:
+            with open(log, "ab", buffering=0) as f:
+                f.write(decorated(b"The task ran longer than its limit of %d seconds and was ended.\n" % limit))
+        except OSError:  # the task has removed its log, or the disk is full: it ends all the same
+            pass
         for number in (signal.SIGTERM, signal.SIGKILL):
             try:
                 os.killpg(task.pid, number)
