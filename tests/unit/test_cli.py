@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from px import __version__, console
 from px.cli.main import COMMANDS, GROUPS, run
 from px.cli.target import resolve
+from px.errors import EXIT_INTERNAL
 from tests.support.px import PX, run_px
 
 
@@ -154,6 +156,23 @@ def test_an_answer_that_nobody_can_take(arguments: list[str], tmp_path: Path) ->
             [PX, *arguments], cwd=tmp_path, stdout=gone, stderr=subprocess.PIPE, text=True, check=False
         )
     assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_sandbox_that_cannot_be_started_is_no_answer_that_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_process(_target: str, _arguments: list[str]) -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    def leave(code: int) -> None:
+        raise SystemExit(code)
+
+    monkeypatch.setattr("px.cli.sandboxed.run_warm", no_process)
+    monkeypatch.setattr("os._exit", leave)
+    with pytest.raises(SystemExit) as ended:
+        run(["run", "--sandbox", "python"])
+    assert ended.value.code == EXIT_INTERNAL
+    assert "temporarily unavailable" in capsys.readouterr().err
 
 
 def test_a_terminal_that_lacks_a_sign(tmp_path: Path) -> None:

@@ -124,7 +124,9 @@ def _run_warm_sandbox(target: str, arguments: list[str]) -> None:
 
         if isinstance(e, PxError):
             return  # said in full by the ordinary way
-        raise
+        if isinstance(e, BrokenPipeError):
+            raise
+        code = _failed(e)
     if code is not None:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -165,14 +167,14 @@ def _run_command(name: str, argv: list[str]) -> int:
     except Exception as e:  # noqa: BLE001 - the last resort: no traceback reaches a user
         if isinstance(e, OSError) and e.errno == errno.ENOSPC and e.filename is None:
             return _unwritten(e)  # a full disk under px's home has been said as PX810
-        return _failed(e, args)
+        return _failed(e, debug=args.debug, as_json=args.json)
 
 
-def _failed(error: Exception, args: argparse.Namespace) -> int:
+def _failed(error: Exception, *, debug: bool = False, as_json: bool = False) -> int:
     from px import console
     from px.errors import EXIT_INTERNAL, PxError
 
-    if args.debug:
+    if debug:
         import traceback
 
         traceback.print_exc()
@@ -186,7 +188,7 @@ def _failed(error: Exception, args: argparse.Namespace) -> int:
         details, code = {"code": "internal"}, EXIT_INTERNAL
     lines[0] = console.paint(lines[0], "red")
     sys.stderr.write("\n".join(lines) + "\n")
-    if args.json:
+    if as_json:
         from px.cli.context import emit_json
 
         emit_json("error", console.redact(message), details)
@@ -222,8 +224,7 @@ def _without_command(flags: Sequence[str]) -> int:
     sys.stdout.write(_help())
     if {"-h", "--help"} & set(flags):
         return 0
-    known = {"--project", *_ALONE}
-    unknown = [f for f in flags if f.startswith("-") and f.partition("=")[0] not in known]
+    unknown = [f for f in flags if f.startswith("-") and f.partition("=")[0] not in (*_WITH_VALUE, *_ALONE)]
     if unknown:
         sys.stderr.write(f"px: unknown flag {unknown[0]}\n")
     elif flags:

@@ -141,7 +141,7 @@ def run(sandbox: Sandbox, command: list[str], options: Options, on_failure: Call
     if code == _KILLED and options.memory:
         from px import console
 
-        console.warn(f"the target was killed, as one is that needs more than --memory {options.memory}")
+        console.warn(f"the target was killed, as happens when it needs more than --memory {options.memory}")
     if code != 0 and kept:
         (on_failure or (lambda text: explain_failure(text, sandbox)))(kept.decode("utf-8", "replace"))
     return code

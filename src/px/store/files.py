@@ -25,7 +25,7 @@ def disk_errors(where: Path) -> Iterator[None]:
     except OSError as e:
         if e.errno in _FULL:
             raise PxError("PX810", path=where) from e
-        if e.errno in (errno.EACCES, errno.EPERM, errno.EROFS) or not where.is_dir():
+        if e.errno in (errno.EACCES, errno.EPERM, errno.EROFS) or not os.path.isdir(where):
             raise PxError("PX811", path=e.filename or where, reason=e.strerror) from e
         raise
 

@@ -35,7 +35,7 @@ def main() -> None:
         _clean(file, spec)
     if code == 128 + signal.SIGKILL and spec["memory"]:
         sys.stderr.write(
-            f"The task was killed, as a task is that needs more than its {spec['memory'] >> 20} MB of memory; "
+            f"The task was killed, as happens when it needs more than its {spec['memory'] >> 20} MB of memory; "
             "memory= of the step, or of @resources, gives it more.\n"
         )
     _end(code)
