@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class Faults:
-    """Each is off when zero or empty; counters go down as they fire."""
+    """Each is off when zero, empty or None; counters go down as they fire."""
 
     create_delay: float = 0.0
     fail_create: int = 0
     fail_status: int = 500
-    retry_after: int = 0
+    retry_after: int | None = None
     drop_streams: int = 0
     """Cut this many streams, each after its first output."""
     die_after: float = 0.0
@@ -125,10 +125,10 @@ class Provider:
         }
 
 
-def failure(status: int, message: str, retry_after: int = 0) -> web.HTTPException:
+def failure(status: int, message: str, retry_after: int | None = None) -> web.HTTPException:
     """An error as both providers spell it: JSON with a code and a message."""
     kind = type("Failure", (web.HTTPException,), {"status_code": status})
-    headers = {"Retry-After": str(retry_after)} if retry_after else {}
+    headers = {"Retry-After": str(retry_after)} if retry_after is not None else {}
     body = json.dumps({"code": status, "statusCode": status, "message": message})
     error: web.HTTPException = kind(text=body, content_type="application/json", headers=headers)
     return error

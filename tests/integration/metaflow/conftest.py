@@ -47,7 +47,7 @@ class Server:
             found: dict[str, Any] = json.load(answer)
             return found
 
-    def faults(self, **switches: float) -> None:
+    def faults(self, **switches: float | None) -> None:
         data = json.dumps(switches).encode()
         request = urllib.request.Request(f"{self.url}/_faults", data=data, method="PUT")
         urllib.request.urlopen(request, timeout=30).close()

@@ -127,7 +127,7 @@ class SandboxExecutor:
                     raise Refused(f"{e.what} (for {seconds} seconds)", fix=fix) from e
                 if not attempt:
                     self._say(f"{e.what} (waiting for room, {seconds} seconds at most)")
-                self._pause(min(attempt, 6), e.retry_after)
+                self._pause(attempt, e.retry_after or None)  # "at once" is no answer to ask again at once
         raise AssertionError("unreachable")
 
     def _wait(self) -> int:
