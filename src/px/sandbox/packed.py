@@ -10,6 +10,7 @@ from px.store.files import write_json
 if TYPE_CHECKING:
     from px.home import Home
     from px.oci.layout import Release
+    from px.oci.reference import Reference
 
 
 def remember(home: Home, release: Release) -> None:
@@ -19,10 +20,10 @@ def remember(home: Home, release: Release) -> None:
     write_json(path, {"digest": release.digest, "names": names, "blobs": list(release.blob_digests())}, durable=False)
 
 
-def find(home: Home, name: str) -> str | None:
+def find(home: Home, name: Reference) -> str | None:
     """The digest of the image that was packed last under a name."""
     notes = sorted((home.sandbox / "packed").glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     for note in (json.loads(path.read_bytes()) for path in notes):
-        if name in note["names"]:
+        if str(name) in note["names"]:
             return str(note["digest"])
     return None

@@ -74,6 +74,8 @@ def test_verify_says_the_same(shared: Project, tmp_path: Path) -> None:
         shared.pack("--out", out, *flags[2:])
         done = shared.verify(out)
         assert (done.returncode, done.stdout) == (0, f"{out}: the same, layer by layer\n")
+    shared.pack("--tag", "px.local/mine")
+    assert shared.verify("px.local/mine").returncode == 0, "the same tag is meant as where it was packed"
 
 
 def test_verify_shows_a_readable_difference(project: Project, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from px import console
 from px.errors import PxError
-from px.oci.reference import LOCAL_HOST
 from px.project.discovery import discover
 from px.project.selection import Selection
 from px.project.situation import inspect
@@ -58,10 +57,12 @@ def main(args: argparse.Namespace, context: Context) -> int:
 def _source(args: argparse.Namespace, context: Context) -> Source:
     """A file, an image that was packed here, or else one in a registry."""
     from px.oci.blobs import Blobs
+    from px.oci.reference import LOCAL_HOST, parse
     from px.oci.sources import BlobsSource, source_of
     from px.sandbox.packed import find
 
-    digest = find(context.home, args.image) if args.image.startswith(f"{LOCAL_HOST}/") else None
+    is_local = args.image.startswith(f"{LOCAL_HOST}/") and not Path(args.image).exists()
+    digest = find(context.home, parse(args.image)) if is_local else None
     if digest is not None:
         return BlobsSource(args.image, Blobs(context.home), digest)
     return source_of(args.image, insecure=args.insecure)
