@@ -292,6 +292,9 @@ def test_store_verify_finds_what_is_missing(synced: Path) -> None:
 
     package = next((Path(os.environ["PX_HOME"]) / "store/objects/pkg-build").glob("*/tree/lib/hello")).parents[2]
     remove_tree(package)
+    record = next((Path(os.environ["PX_HOME"]) / "refs").glob("*.json"))
+    old = record.with_name("old.json")
+    old.write_text(json.dumps({"root": str(synced), "envs": {"host": {}}}))  # as another px may have written it
     done = run_px("store", "verify", "--no-repair", cwd=synced, check=False)
     assert "PX803" in done.stderr
     assert package.name in done.stderr

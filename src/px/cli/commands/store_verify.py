@@ -92,28 +92,29 @@ def rebuild(context: Context, damaged: list[Damage]) -> None:
 
 def missing(context: Context) -> list[Damage]:
     """What the env of a project needs and the store does not have."""
-    needed = {ref for _, _, env in envs(context) for ref in env["objects"]}
+    needed = {ref for *_, objects in envs(context) for ref in objects}
     gone = sorted(tuple(ref.split("/", 1)) for ref in needed if not context.store.has(*ref.split("/", 1)))
     return [Damage(kind, oid, ("it is missing",), repaired=False, note="not made again") for kind, oid in gone]
 
 
 def affected(context: Context, gone: set[str]) -> Iterator[tuple[str, str, str]]:
     """(project, target, env) of every env that was made from one of these objects."""
-    for root, target, env in envs(context):
-        refs = {r for o in env["objects"] for r in (o, *_refs(context, o))}
-        if gone & refs:
-            yield root, target, env["env"]
+    for root, target, env, objects in envs(context):
+        if gone & {r for o in objects for r in (o, *_refs(context, o))}:
+            yield root, target, env
 
 
-def envs(context: Context) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """(project, target, env) of every env on this machine whose project is still there."""
+def envs(context: Context) -> list[tuple[str, str, str, list[str]]]:
+    """(project, target, env, objects) of every env on this machine whose project is still there."""
+    found = []
     for path in sorted(context.home.refs.glob("*.json")):
         try:
             record: dict[str, Any] = json.loads(path.read_bytes())
             if (Path(record["root"]) / "pyproject.toml").is_file():
-                yield from ((record["root"], target, env) for target, env in record["envs"].items())
-        except (OSError, ValueError, KeyError):
+                found += [(record["root"], name, env["env"], env["objects"]) for name, env in record["envs"].items()]
+        except (OSError, ValueError, KeyError, TypeError):
             continue
+    return found
 
 
 def _refs(context: Context, ref: str) -> list[str]:
