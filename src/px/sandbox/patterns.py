@@ -72,25 +72,22 @@ def load() -> Patterns:
 def match(text: str, base: str = "debian-12") -> tuple[Suggestion, ...]:
     """Every capability that the text asks for, once each, in the order in which it asks."""
     found: dict[str, Suggestion] = {}
-    for line in text.splitlines():
-        if load().hints.search(line) is None:
-            continue
-        for suggestion in _match_line(_ESCAPES.sub("", line)[:_LONGEST], base):
-            found.setdefault(suggestion.capability, suggestion)
+    for pattern, name, line in _hits(text):
+        capability = pattern.capability or capability_of(pattern.kind, name, base)
+        if capability is not None:
+            found.setdefault(capability, Suggestion(capability, name, pattern.kind, line.strip()))
     return tuple(found.values())
 
 
 def without_capability(text: str, base: str) -> tuple[str, ...]:
     """Headers, libraries and pkg-config names that the text misses and no capability brings, in its order."""
-    found: dict[str, None] = {}
-    for line in text.splitlines():
-        if load().hints.search(line) is None:
-            continue
-        for pattern in load().patterns:
-            if pattern.kind not in ("header", "linker", "pkgconfig") or pattern.capability:
-                continue
-            names = (hit.group("name") for hit in pattern.regex.finditer(_ESCAPES.sub("", line)[:_LONGEST]))
-            found.update((name, None) for name in names if capability_of(pattern.kind, name, base) is None)
+    found = dict.fromkeys(
+        name
+        for pattern, name, _ in _hits(text)
+        if pattern.kind in ("header", "linker", "pkgconfig")
+        and not pattern.capability
+        and capability_of(pattern.kind, name, base) is None
+    )
     # A header that the source includes with quotes is its own, which some other mistake hides.
     return tuple(name for name in found if f'#include "{name}"' not in text)
 
@@ -114,13 +111,15 @@ def missing_error(found: Sequence[Suggestion], why: Sequence[str]) -> PxError:
     return PxError("PX902", missing=missing, why=why, fix=fix, capabilities=names)
 
 
-def _match_line(line: str, base: str) -> Iterator[Suggestion]:
-    for pattern in load().patterns:
-        for hit in pattern.regex.finditer(line):
-            name = hit.group("name")
-            capability = pattern.capability or capability_of(pattern.kind, name, base)
-            if capability is not None:
-                yield Suggestion(capability, name, pattern.kind, line.strip())
+def _hits(text: str) -> Iterator[tuple[Pattern, str, str]]:
+    """(pattern, what is missing, line), in the order of the text."""
+    for line in text.splitlines():
+        if load().hints.search(line) is None:
+            continue
+        plain = _ESCAPES.sub("", line)[:_LONGEST]
+        for pattern in load().patterns:
+            for hit in pattern.regex.finditer(plain):
+                yield pattern, hit.group("name"), plain
 
 
 def capability_of(kind: str, name: str, base: str) -> str | None:
