@@ -40,11 +40,11 @@ class Credentials:
         """uv's settings, strongest first: pyproject or uv.toml of the project, then the user's, then the system's."""
         config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
         own = self._project.root / "uv.toml"
-        found = [_read(own)] if own.is_file() else [self._project.manifest.tool("uv")]
+        found = [read_settings(own)] if own.is_file() else [self._project.manifest.tool("uv")]
         explicit = os.environ.get("UV_CONFIG_FILE")
         if explicit:
-            return [_read(Path(explicit))]
-        return found + [_read(config / "uv" / "uv.toml"), _read(Path("/etc/uv/uv.toml"))]
+            return [read_settings(Path(explicit))]
+        return found + [read_settings(config / "uv" / "uv.toml"), read_settings(Path("/etc/uv/uv.toml"))]
 
     @cached_property
     def _indexes(self) -> tuple[Index, ...]:
@@ -92,7 +92,8 @@ class Credentials:
         return None
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_settings(path: Path) -> dict[str, Any]:
+    """A TOML file of uv's; what cannot be read says nothing: uv itself complains."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -146,7 +147,8 @@ def _from_netrc(host: str) -> tuple[str, str] | None:
 def _from_login(url: str) -> tuple[str, str] | None:
     """What ``uv auth login`` stored for the service that the URL lies under."""
     data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    stored = _read(Path(os.environ.get("UV_CREDENTIALS_DIR") or data / "uv" / "credentials", "credentials.toml"))
+    directory = Path(os.environ.get("UV_CREDENTIALS_DIR") or data / "uv" / "credentials")
+    stored = read_settings(directory / "credentials.toml")
     fitting = [
         c
         for c in stored.get("credential", ())

@@ -8,9 +8,10 @@ compiler and headers; so such a project gets its settings without that for them.
 from __future__ import annotations
 
 import re
-import tomllib
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+from px.env.credentials import read_settings
 from px.sandbox.capabilities import normalise
 
 if TYPE_CHECKING:
@@ -18,10 +19,8 @@ if TYPE_CHECKING:
 
 _FROM_SOURCE = ("no-binary", "no-binary-package")
 # What says where packages come from and how they are reached; a uv.toml may not have what describes the project.
-_PLACES = (
-    "allow-insecure-host", "default-index", "extra-index-url", "find-links", "index", "index-strategy", "index-url",
-    "keyring-provider", "native-tls", "no-index", "system-certs",
-)  # fmt: skip
+_PLACES = ("default-index", "extra-index-url", "find-links", "index", "index-url")
+_WAYS = ("allow-insecure-host", "index-strategy", "keyring-provider", "native-tls", "no-index", "system-certs")
 # How uv starts a script: with the interpreter, or through a shell where its path is long or has spaces.
 _START = re.compile(rb"#!(?:[^\n]*python[^\n]*\n|/bin/sh\n'{3}exec' [^\n]*\n' '{3}\n)")
 
@@ -46,7 +45,7 @@ def settings_directory(root: Path, scratch: Path) -> Path:
     if places := _places(own_pip, directory):
         kept["pip"] = places
     scratch.mkdir(parents=True, exist_ok=True)
-    (scratch / "uv.toml").write_text(tomlkit.dumps(kept))
+    (scratch / "uv.toml").write_text(tomlkit.dumps(kept), encoding="utf-8")
     return scratch
 
 
@@ -68,13 +67,14 @@ def _settings(directory: Path) -> dict[str, Any]:
     for name in ("uv.toml", "pyproject.toml"):
         file = directory / name
         if file.is_file():
-            table: dict[str, Any] = tomllib.loads(file.read_text())
+            table = read_settings(file)
             return table if name == "uv.toml" else table.get("tool", {}).get("uv", {})
     return {}
 
 
 def _places(table: dict[str, Any], root: Path) -> dict[str, Any]:
-    return {key: _absolute(table[key], root) for key in _PLACES if key in table}
+    places = {key: _absolute(table[key], root) for key in _PLACES if key in table}
+    return places | {key: table[key] for key in _WAYS if key in table}
 
 
 def _absolute(value: Any, root: Path) -> Any:
@@ -83,6 +83,4 @@ def _absolute(value: Any, root: Path) -> Any:
         return [_absolute(item, root) for item in value]
     if isinstance(value, dict):
         return {k: _absolute(v, root) if k == "url" else v for k, v in value.items()}
-    if isinstance(value, str) and value.startswith("."):
-        return str((root / value).resolve())
-    return value
+    return value if urlsplit(value).scheme else str((root / value).resolve())

@@ -26,13 +26,14 @@ def test_packages_that_the_project_builds_are_wheels_as_build_requirements(tmp_p
     root = tmp_path / "project"
     root.mkdir()
     (root / "pyproject.toml").write_text(
-        '[tool.uv]\nno-binary-package = ["lxml"]\nfind-links = ["../more", "https://host.example/links"]\n'
+        '[tool.uv]\nno-binary-package = ["lxml"]\nfind-links = ["../more", "größe", "https://host.example/links"]\n'
         '[tool.uv.sources]\nother = { path = "other" }\n[tool.uv.pip]\nno-binary = [":all:"]\nno-index = true\n'
-        + INDEX.format(url="./wheels")
+        + INDEX.format(url="./wheels"),
+        encoding="utf-8",
     )
     scratch = settings_directory(root, tmp_path / "scratch")
-    assert tomllib.loads((scratch / "uv.toml").read_text()) == {
-        "find-links": [str(tmp_path / "more"), "https://host.example/links"],
+    assert tomllib.loads((scratch / "uv.toml").read_text(encoding="utf-8")) == {
+        "find-links": [str(tmp_path / "more"), str(root / "größe"), "https://host.example/links"],
         "index": [{"name": "own", "url": str(root / "wheels"), "default": True}],
         "pip": {"no-index": True},
     }
