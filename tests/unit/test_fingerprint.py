@@ -1,4 +1,4 @@
-"""Reading a project's record without the json module."""
+"""A project's record on the warm path: read without the json module, and compared with what is there now."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from px import __version__
-from px.project import fingerprint
+from px.project import fingerprint, warm
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,3 +52,14 @@ def test_what_another_px_made_is_looked_at_again(tmp_path: Path, monkeypatch: py
     assert not fingerprint.made_alike(built | {"made_by": "0.0.1"}, 0)
     table.write_text("a = 2")
     assert not fingerprint.made_alike(built, 0)
+
+
+@pytest.mark.parametrize("pattern", ["*.txt", "../extra/*.txt", "{root}/extra/*.txt"])
+def test_a_file_that_newly_matches_a_pattern_is_seen(pattern: str, tmp_path: Path) -> None:
+    (tmp_path / "extra").mkdir()
+    (tmp_path / "extra/a.txt").touch()
+    globs = [["extra", pattern.format(root=tmp_path)]]
+    raw = {"root": str(tmp_path), "globs": globs, "inputs": {"extra/a.txt": []}}
+    assert not warm._files_appeared(raw)
+    (tmp_path / "extra/b.txt").touch()
+    assert warm._files_appeared(raw)

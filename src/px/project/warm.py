@@ -75,7 +75,8 @@ def _members_changed(raw: "dict[str, Any]") -> bool:
 
 def _files_appeared(raw: "dict[str, Any]") -> bool:
     for directory, pattern in raw["globs"]:
-        for name in matching(os.path.join(raw["root"], directory), pattern):
-            if os.path.normpath(os.path.join(directory, name)) not in raw["inputs"]:
+        there = os.path.join(raw["root"], directory)
+        for name in matching(there, pattern):
+            if os.path.relpath(os.path.join(there, name), raw["root"]) not in raw["inputs"]:
                 return True
     return False
