@@ -143,15 +143,15 @@ def find_interpreter(
     if not done.ok or not done.stdout.strip():
         wanted = request or requires or "python"
         reason = uv.explain(done.stderr)
-        raise PxError("PX205", requires=wanted, reason=reason, install=_install(request, requires))
+        raise PxError("PX205", requires=wanted, reason=reason, install=_install_command(request, requires))
     found = probe(home, path)
     if requires and not _satisfies(found.runtime.version, requires):
         reason = f"{path} is {found.runtime.version}, which the project's requires-python excludes."
-        raise PxError("PX205", requires=requires, reason=reason, install=_install(None, requires))
+        raise PxError("PX205", requires=requires, reason=reason, install=_install_command(None, requires))
     return found
 
 
-def _install(request: str | None, requires: str | None) -> str:
+def _install_command(request: str | None, requires: str | None) -> str:
     """The command that installs an interpreter which fits; a request that names a file says nothing of versions."""
     wanted = request if request and os.sep not in request else requires
     return f"uv python install {shlex.quote(wanted)}" if wanted else "uv python install"
@@ -185,11 +185,11 @@ def _ask(executable: Path) -> dict[str, Any]:
     if not done.ok:
         reason = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
         reason = f"{executable} does not run: {reason}"
-        raise PxError("PX205", requires=str(executable), reason=reason, install=_install(None, None))
+        raise PxError("PX205", requires=str(executable), reason=reason, install=_install_command(None, None))
     raw: dict[str, Any] = json.loads(done.stdout)
     if raw["implementation"] != "cpython":
         reason = f"{executable} is {raw['implementation']}; px builds envs for CPython."
-        raise PxError("PX205", requires="cpython", reason=reason, install=_install(None, None))
+        raise PxError("PX205", requires="cpython", reason=reason, install=_install_command(None, None))
     return raw
 
 

@@ -28,7 +28,7 @@ class Situation:
     project: Project
     record: Record
     inputs: str
-    """One hash over every manifest, the lock and the interpreter's pin."""
+    """One hash over every file that the env depends on (:attr:`Project.inputs`)."""
     lock_matches: bool
 
     def built(self, target: Target) -> BuiltEnv | None:
