@@ -30,8 +30,8 @@ def launch(command):
     signal.signal(signal.SIGTERM, ended)
     print(command[0], ready, os.environ.get("MINE"), os.getcwd(), sys.stdin.read(), flush=True)
     print("error", file=sys.stderr, flush=True)
-    if command[0] == "crash":
-        os.kill(os.getpid(), signal.SIGSEGV)
+    if command[0].isdecimal():
+        os.kill(os.getpid(), int(command[0]))
     if command[0] == "raise":
         raise RuntimeError("on purpose")
     if command[0] == "hang":
@@ -98,10 +98,11 @@ def test_one_task_does_not_see_another(run: Run) -> None:
     assert " None " in second.communicate("")[0]
 
 
-def test_a_signal_ends_the_client_too(run: Run) -> None:
-    client = run.client("crash", "")
-    client.communicate("")
-    assert client.returncode == -signal.SIGSEGV
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL])
+def test_a_signal_ends_the_client_too(run: Run, number: int) -> None:
+    client = run.client(str(int(number)), "")
+    assert client.communicate("")[1] == "error\n"
+    assert client.returncode == -number
 
 
 def test_an_exception_is_shown_and_is_a_failure(run: Run) -> None:

@@ -70,7 +70,8 @@ def _end(status: bytes) -> None:
         os._exit(1)
     code = os.waitstatus_to_exitcode(int.from_bytes(status, "big"))
     if code < 0:
-        signal.signal(-code, signal.SIG_DFL)
+        if -code != signal.SIGKILL:  # for which nobody can have a handler
+            signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code if code >= 0 else 128 - code)
 
