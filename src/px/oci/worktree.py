@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _GITLINK, _EXECUTABLE = "160000", "100755"
+# How git lets people spell them, in any case; a name without a value is true.
+_BOOLEANS = dict.fromkeys(("true", "yes", "on", "1"), "true") | dict.fromkeys(("false", "no", "off", "0"), "false")
 # A hook or an outer git may have set these for another repository than the one we look at.
 _FOREIGN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR")
 
@@ -146,12 +148,11 @@ def tracked(directory: Path) -> Tracked:
 def settings(directory: Path) -> dict[str, str]:
     """The settings of git that say how the tree came to be what it is; names in lower case, the last value counts."""
     try:
-        rows = git(directory, "config", "-z", "--get-regexp", r"^core\.(excludesfile|filemode|autocrlf|eol)$").split(
-            "\0"
-        )
+        found = git(directory, "config", "-z", "--get-regexp", r"^core\.(excludesfile|filemode|autocrlf|eol)$")
     except PxError:  # none of them is set
         return {}
-    return {name: value for name, _, value in (row.partition("\n") for row in rows) if name}
+    rows = (row.partition("\n") for row in found.split("\0"))
+    return {name: _BOOLEANS.get(value.lower(), value) if equals else "true" for name, equals, value in rows if name}
 
 
 def exclude_files(directory: Path, configured: dict[str, str]) -> list[Path]:

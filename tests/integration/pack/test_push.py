@@ -116,7 +116,7 @@ def test_a_registry_that_takes_no_bill_of_materials_has_the_image(shared: Projec
 def test_offline_asks_no_registry(shared: Project) -> None:
     with running() as server:
         said = shared.refused("--offline", "--push", "--tag", f"{server.host}/demo:1", code=121)
-        assert said.startswith("PX040  --push --offline: one needs the network.")
+        assert said.startswith("PX040  --push --offline: a push needs the network.")
         done = shared.px("pack", "verify", "--offline", f"{server.host}/demo:1", check=False)
         assert done.stderr.startswith("PX923"), done.stderr
         assert server.requests == []

@@ -172,11 +172,12 @@ def test_what_git_status_does_not_look_at(tmp_path: Path) -> None:
 
 
 @needs_git
-def test_modes_where_the_file_system_has_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("off", ["false", "No"])
+def test_modes_where_the_file_system_has_none(off: str, tmp_path: Path) -> None:
     root = repository(tmp_path / "p", {"run.sh": "", "plain.py": ""})
     git(root, "update-index", "--chmod=+x", "run.sh")
     git(root, "commit", "-qm", "executable")
-    git(root, "config", "core.fileMode", "false")
+    git(root, "config", "core.fileMode", off)
     (root / "plain.py").chmod(0o755)
     write(root, {"new.sh": ""}).joinpath("new.sh").chmod(0o755)
     assert git(root, "status", "--short") == "?? new.sh\n"

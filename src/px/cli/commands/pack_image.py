@@ -115,7 +115,7 @@ def check_places(args: argparse.Namespace, *, offline: bool = False) -> None:
     names = [parse(text) for text in args.tag]
     if args.push and offline:
         example = "px pack image --offline --out app.tar"
-        raise PxError("PX040", option="--push", value="--offline", problem="one needs the network", example=example)
+        raise PxError("PX040", option="--push", value="--offline", problem="a push needs the network", example=example)
     for name in names:
         if name.digest:
             raise PxError("PX922", reference=str(name), problem="a digest follows from the content, it cannot be given")
