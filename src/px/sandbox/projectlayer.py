@@ -129,9 +129,6 @@ def _installed(project: Project, editable: Editable, builder: SandboxBuilder) ->
     root = (project.root / editable.path).resolve()
     manifest = next((m for m in project.manifests if m.path.parent.resolve() == root), None)
     if manifest is None:
-        from px.project.manifest import FILE, Manifest
-
-        manifest = Manifest.read(root / FILE)
         problem = f"{editable.name} lies outside of the project ({root}), so it is not under {APP}"
         raise PxError("PX903", problem=problem, fix=["Move it into the workspace, or depend on it as a package."])
     inside = APP if editable.path == "." else f"{APP}/{editable.path}"
