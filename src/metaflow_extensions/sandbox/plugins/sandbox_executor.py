@@ -219,7 +219,9 @@ class SandboxExecutor:
             raise SandboxGone(f"The {self._backend.name} sandbox {self.sandbox_id} died while the task was running.")
 
     def _pause(self, attempt: int, retry_after: float | None) -> None:
-        end = time.monotonic() + (min(30.0, 0.5 * 2**attempt) if retry_after is None else min(retry_after, 120.0))
+        end = time.monotonic() + (
+            min(30.0, 0.5 * 2 ** min(attempt, 10)) if retry_after is None else min(retry_after, 120.0)
+        )
         while time.monotonic() < end:
             if self._parent is not None and os.getppid() != self._parent:
                 raise LauncherLostError
