@@ -2,7 +2,7 @@
 
 The source is unpacked and built inside, at a fixed path, without a network.  What the build requires is
 resolved by uv outside, as wheels for the sandbox's platform and as of a fixed day, so that next year's
-build gets the same tools.
+build gets the same tools; a requirement that has no wheel (PyGObject wants pycairo) is built first, in the same way.
 
 Most of the time goes into unpacking compilers, so a source that shows nothing but C is built with the C part of
 the set first (:mod:`px.debian.toolchain`); if it turns out to ask for more, it is built again with all.
@@ -14,7 +14,7 @@ import json
 import os
 import re
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from threading import Lock
@@ -23,17 +23,29 @@ from typing import TYPE_CHECKING, Any
 from px import console
 from px.debian import toolchain
 from px.engines.spec import Mount, RunSpec
+from px.env.credentials import Credentials
+from px.env.packages import Packages
 from px.errors import PxError
 from px.project import uv
+from px.project.discovery import discover
 from px.sandbox import bases, patterns
+from px.sandbox.capabilities import normalise
 from px.sandbox.inference import build_capabilities
-from px.sandbox.requirements import extra_requirements, settings_directory, use_interpreter
+from px.sandbox.requirements import (
+    as_asked,
+    extra_requirements,
+    sdists,
+    settings_directory,
+    use_interpreter,
+    without_wheels,
+)
 from px.sandbox.runtimelayer import ensure_runtime_layers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from px.env.artifacts import Artifact
+    from px.process import Finished
     from px.sandbox.bases import Base, Layer
     from px.sandbox.runtimelayer import SandboxPython
     from px.store.canonical import Value
@@ -63,6 +75,8 @@ class SandboxBuilder:
     offline: bool
     compiler: bool = True
     """Whether there is a compiler; a project that only computes its version needs none."""
+    within: frozenset[str] = frozenset()
+    """The packages for whose build this builds a requirement; none of them can be one."""
     prepared: bool = False
     """Whether a source directory was made for the build: then it is taken as it is, repository and all."""
     _made: dict[tuple[str, ...], tuple[Path, ...]] = field(default_factory=dict)
@@ -105,6 +119,7 @@ class SandboxBuilder:
     def _build(self, artifact: Artifact, source: Path, scratch: Path, capabilities: Sequence[str]) -> Path:
         work = _Work(self, artifact, scratch / "c", self._layers())
         more = work.prepare(source)  # needs no compiler, which may still be on its way
+        capabilities = sorted({*capabilities, *work.capabilities})
         tools = self._tools(capabilities, toolchain.C)
         if self.compiler and not more:
             wheel = work.try_wheel(tools)
@@ -145,6 +160,8 @@ class _Work:
     directory: Path
     layers: tuple[Path, ...]
     said: str = ""
+    capabilities: set[str] = field(default_factory=set)
+    """Those of its build requirements that had to be built themselves."""
 
     def prepare(self, source: Path) -> bool:
         """Unpack the source and install what its build requires; whether it looks like more than C."""
@@ -238,37 +255,59 @@ class _Work:
         }
 
     def install(self, requirements: Sequence[str]) -> None:
-        """Put build requirements beside the source: wheels only, so that nothing runs outside the sandbox."""
+        """Put build requirements beside the source; those without wheels are built like the package itself."""
         if not requirements:
             return
+        target = ["--only-binary", ":all:", "--target", str(self.directory / "requires")]
+        done = self.uv_pip("install", *target, "--", *requirements)
+        if not done.ok and (names := without_wheels(done.stderr)) and not names & self.builder.within:
+            made = self.build_requirements(as_asked(requirements, names), names)
+            done = self.uv_pip("install", *target, "--", *requirements, *(str(wheel) for wheel in made))
+        if not done.ok:
+            raise self.uninstallable(done.stderr)
+        use_interpreter(self.directory / "requires" / "bin", f"{self.builder.python.directory}/python3")
+
+    def uv_pip(self, command: str, *args: str) -> Finished:
+        """Run uv for the sandbox's platform and the day that counts, with the project's settings."""
         runtime = self.builder.python.runtime
         name, _, version = runtime.libc.partition("-")
         libc = "unknown-linux-musl"
         if name == "glibc":
             libc = f"manylinux_2_{min(int(version.rpartition('.')[2]), _NEWEST_GLIBC)}"
-        flags = ["--only-binary", ":all:", "--target", str(self.directory / "requires")]
-        flags += ["--python-version", runtime.version, "--python-platform", f"{runtime.machine}-{libc}"]
+        flags = ["--python-version", runtime.version, "--python-platform", f"{runtime.machine}-{libc}"]
         as_of = self.builder._as_of(self.artifact)
         flags += ["--exclude-newer", as_of] if as_of else []
-        done = uv.uv(
-            "pip",
-            "install",
-            "--quiet",
-            *flags,
-            "--",
-            *requirements,
-            cwd=settings_directory(self.builder.root, self.directory / "settings"),
-            offline=self.builder.offline,
-        )
+        settings = settings_directory(self.builder.root, self.directory / "settings")
+        return uv.uv("pip", command, "--quiet", *flags, *args, cwd=settings, offline=self.builder.offline)
+
+    def build_requirements(self, requirements: Sequence[str], names: frozenset[str]) -> list[Path]:
+        """Wheels of requirements that have none; their capabilities are there for this build too.
+
+        uv only chooses the versions: without their dependencies, so that it need not build anything to know them.
+        """
+        builder = replace(self.builder, within=self.builder.within | {normalise(self.artifact.name)})
+        asked = self.directory / "requires.in"
+        asked.write_text("\n".join(requirements))
+        flags = [flag for name in sorted(names) for flag in ("--no-binary", name)]
+        done = self.uv_pip("compile", "--no-deps", *flags, "--format", "pylock.toml", str(asked))
         if not done.ok:
-            why = [uv.explain(done.stderr)]
-            problem = f"the build requirements of {self.artifact.label} cannot be installed"
-            fix = [
-                "px takes them as wheels only: nothing is built outside of the sandbox. Use one that has a wheel.",
-                "Or look after the network and the index, if that is what uv complains about.",
-            ]
-            raise PxError("PX903", problem=problem, why=why, fix=fix, whole_fix=True)
-        use_interpreter(self.directory / "requires" / "bin", f"{self.builder.python.directory}/python3")
+            raise self.uninstallable(done.stderr)
+        return [self._build_requirement(builder, artifact) for artifact in sdists(done.stdout)]
+
+    def _build_requirement(self, builder: SandboxBuilder, artifact: Artifact) -> Path:
+        out = self.directory / "built" / artifact.name / "out"
+        out.mkdir(parents=True)
+        credentials = Credentials(discover(builder.root))
+        fetched = Packages(builder.store, builder.root, credentials, builder, offline=builder.offline).fetch(artifact)
+        named = out.parent / artifact.filename  # the store does not keep the name, which says what it is
+        named.symlink_to(fetched)
+        self.capabilities |= set(builder._needed(artifact))
+        return builder.build(artifact, named, out)
+
+    def uninstallable(self, complaint: str) -> PxError:
+        problem = f"the build requirements of {self.artifact.label} cannot be installed"
+        fix = ["Look after the network and the index, if that is what uv complains about, or use another version."]
+        return PxError("PX903", problem=problem, why=[uv.explain(complaint)], fix=fix, whole_fix=True)
 
     def failure(self, log: str) -> PxError:
         have = frozenset(self.builder._needed(self.artifact))

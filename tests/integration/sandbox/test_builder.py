@@ -12,6 +12,7 @@ from px.store.tree import remove_tree
 from tests.integration.sandbox.conftest import lock
 from tests.integration.sandbox.homes import clone, objects
 from tests.integration.sandbox.native import make_sdist, write_project
+from tests.support.index import serving
 from tests.support.px import run_px
 from tests.support.wheels import WheelSpec
 
@@ -94,6 +95,29 @@ def test_programs_among_the_build_requirements_run_in_the_sandbox(tmp_path: Path
     run_px("sync", "--sandbox", cwd=root)
     (line,) = [row for row in (root / ".px/logs/px.log").read_text().splitlines() if "RUN BY" in row][-1:]
     assert line.endswith("RUN BY /usr/bin/python3")
+
+
+def test_a_build_requirement_without_a_wheel_is_built_in_the_sandbox_too(tmp_path: Path, warm: Home) -> None:
+    """PyGObject needs pycairo so; uv on this machine builds nothing of either."""
+    index = make_sdist(tmp_path / "index", "needed").parent
+    uses = "import needed\nprint('ANSWER', needed.answer, needed.__file__, flush=True)\n"
+    made = make_sdist(tmp_path / "sdist", "made", backend=uses, requires="needed>=1")
+    with serving(index) as own:
+        more = f'[[tool.uv.index]]\nname = "own"\nurl = "{own.url}"\n'
+        root = lock(write_project(tmp_path / "p", made, more))
+        done = run_px("sync", "--sandbox", cwd=root)
+    assert "Building needed 1.0 in the sandbox" in done.stderr
+    (line,) = [row for row in (root / ".px/logs/px.log").read_text().splitlines() if "ANSWER" in row][-1:]
+    assert "ANSWER 42 /build/requires/needed.cpython-311" in line
+
+
+def test_a_build_that_requires_itself_ends(tmp_path: Path, warm: Home) -> None:
+    index = make_sdist(tmp_path / "index", "itself", requires="itself").parent
+    with serving(index) as own:
+        more = f'[[tool.uv.index]]\nname = "own"\nurl = "{own.url}"\n'
+        root = lock(write_project(tmp_path / "p", index / "itself-1.0.tar.gz", more))
+        done = run_px("sync", "--sandbox", cwd=root, check=False)
+    assert "the build requirements of itself 1.0 cannot be installed" in done.stderr
 
 
 TRIES = """\

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from px.sandbox.requirements import extra_requirements, settings_directory, use_interpreter
+from px.env.artifacts import Artifact
+from px.sandbox.requirements import (
+    as_asked,
+    extra_requirements,
+    sdists,
+    settings_directory,
+    use_interpreter,
+    without_wheels,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,3 +77,31 @@ def test_extra_build_dependencies_are_those_of_uv(tmp_path: Path) -> None:
     )
     assert extra_requirements(tmp_path, "box2d-py") == ["swig", "cmake"]
     assert extra_requirements(tmp_path, "other") == []
+
+
+@pytest.mark.parametrize(
+    ("complaint", "names"),
+    [
+        ("Because pycairo>=1.16.0 has no usable wheels and you require pycairo>=1.16, we can conclude", {"pycairo"}),
+        ("Because all versions of Py.Cairo have no usable wheels and a==1 has no wheels with", {"py-cairo", "a"}),
+        ("Because nothing was not found in the package registry and you require nothing", set()),
+    ],
+)
+def test_packages_without_wheels_are_known_by_what_uv_says(complaint: str, names: set[str]) -> None:
+    assert without_wheels(complaint) == names
+
+
+def test_packages_without_wheels_are_asked_for_as_the_build_asks_for_them() -> None:
+    asked = ["Py_Cairo[a]>=1.16; python_version > '3'", "setuptools"]
+    assert as_asked(asked, frozenset({"py-cairo", "deeper"})) == ["deeper", asked[0]]
+
+
+def test_sources_are_taken_from_what_uv_chose() -> None:
+    chosen = (
+        'lock-version = "1.0"\n[[packages]]\nname = "a"\nversion = "1.0"\n'
+        'sdist = { url = "https://host.example/x/a-1.0.tar.gz", upload-time = 2026-10-04T19:11:03Z, '
+        'hashes = { sha256 = "ab" } }\n[[packages]]\nname = "b"\nversion = "1"\nwheels = []\n'
+    )
+    uploaded = "2026-10-04T19:11:03+00:00"
+    location = "https://host.example/x/a-1.0.tar.gz"
+    assert sdists(chosen) == [Artifact("a", "1.0", "sdist", location, "ab", filename="a-1.0.tar.gz", uploaded=uploaded)]
