@@ -80,7 +80,10 @@ def _unpack(
     if rules is not None:
         read = partial(load, stop=re.compile(rules.stop))
         dropped = re.compile(f"{DROPPED.pattern}|{rules.left}")
-    label, size = f"Unpacking {len(packages)} Debian packages", sum(p.size for p in packages)
+    label, size = (
+        f"Unpacking {len(packages)} Debian package{'s' if len(packages) > 1 else ''}",
+        sum(p.size for p in packages),
+    )
     try:
         with (
             arriving(store, lock, unpacking_order(packages), offline=offline) as place,

@@ -34,6 +34,7 @@ from px.sandbox.inference import build_capabilities
 from px.sandbox.requirements import (
     as_asked,
     extra_requirements,
+    from_source,
     sdists,
     settings_directory,
     use_interpreter,
@@ -311,7 +312,8 @@ class _Work:
 
     def failure(self, log: str) -> PxError:
         have = frozenset(self.builder._needed(self.artifact))
-        return build_failure(self.artifact.label, log, self.builder.base.name, have)
+        by_choice = from_source(self.builder.root, self.artifact.name)
+        return build_failure(self.artifact.label, log, self.builder.base.name, have, by_choice=by_choice)
 
 
 def _telling(log: str) -> list[str]:
@@ -323,26 +325,32 @@ def _telling(log: str) -> list[str]:
     return [*lines[first : first + 6], "…", *lines[-6:]]
 
 
-def build_failure(label: str, log: str, base: str, have: frozenset[str] = frozenset()) -> PxError:
+def build_failure(
+    label: str, log: str, base: str, have: frozenset[str] = frozenset(), *, by_choice: bool = False
+) -> PxError:
     """What a failed build's log says is missing, as an error with the command that brings it.
 
     A capability that the build had is no remedy: where the headers are there, they are too old or too new.
+    ``by_choice``: the project wants it built, though it may have a wheel.
     """
     found = [s for s in patterns.match(log, base) if s.capability not in have]
     if not found:
-        return _without_remedy(label, log, base)
+        return _without_remedy(label, log, base, by_choice=by_choice)
     return patterns.missing_error(found, [f"Building {label} failed: {s.line.strip()}" for s in found[:3]])
 
 
-def _without_remedy(label: str, log: str, base: str) -> PxError:
+def _without_remedy(label: str, log: str, base: str, *, by_choice: bool) -> PxError:
+    name = label.partition(" ")[0]
     limits = patterns.limits(log)
     lacking = patterns.without_capability(log, base)
     known = [f"px has no capability that brings {lacking[0]}."] if lacking and not limits else []
-    why = [*limits[:1], *known, "\n    ".join(_telling(log)) or "it said nothing"]
     fix = ["Use a version of it that has a wheel for this Python and platform, or one that builds here."]
+    if by_choice:
+        fix.insert(0, f"Let px take its wheel, if it has one: take {name} out of [tool.uv].no-binary-package")
     if program := patterns.undeclared(log):
-        name = label.partition(" ")[0]
+        known.append(f"It calls {program}, which is not among its build requirements.")
         fix.insert(0, f'Let its build have {program}: [tool.uv.extra-build-dependencies] {name} = ["{program}"]')
+    why = [*limits[:1], *known, "\n    ".join(_telling(log)) or "it said nothing"]
     if not limits:
         fix.append(
             f"Or another base, whose libraries are of other versions than those of {base}: [tool.px.sandbox].base"

@@ -88,6 +88,12 @@ def extra_requirements(root: Path, name: str) -> list[str]:
     return [str(row["requirement"] if isinstance(row, dict) else row) for row in rows]
 
 
+def from_source(root: Path, name: str) -> bool:
+    """Whether the project wants this package built although it may have a wheel."""
+    names = _nearest(root)[1].get("no-binary-package", ())
+    return normalise(name) in map(normalise, names)
+
+
 def _nearest(root: Path) -> tuple[Path, dict[str, Any]]:
     """The directory that has uv's settings for the project, and the settings."""
     found = ((directory, _settings(directory)) for directory in (root, *root.parents))

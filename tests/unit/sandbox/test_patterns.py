@@ -154,12 +154,20 @@ def test_what_no_capability_brings_is_said() -> None:
 )
 def test_a_build_tool_that_was_not_required(log: str, program: str) -> None:
     error = build_failure("box 1.0", log, "debian-12")
+    assert error.why[0] == f"It calls {program}, which is not among its build requirements."
     assert error.fix[0] == f'Let its build have {program}: [tool.uv.extra-build-dependencies] box = ["{program}"]'
 
 
 def test_a_header_of_the_sources_own_is_none_that_px_could_bring() -> None:
     log = 'a.c:2:10: fatal error: own.h: No such file or directory\n    2 | #include "own.h"\n'
     assert build_failure("x 1.0", log, "debian-12").why == (log.strip().replace("\n", "\n    "),)
+    cython = build_failure("x 1.0", f"[1/1] Cythonizing a.pyx\n{log}", "debian-12")
+    assert cython.why[0] == "px has no capability that brings own.h."
+
+
+def test_a_package_that_the_project_wants_built_may_have_a_wheel() -> None:
+    error = build_failure("thing 1.0", RUST, "debian-12", by_choice=True)
+    assert error.fix[0] == "Let px take its wheel, if it has one: take thing out of [tool.uv].no-binary-package"
 
 
 @pytest.mark.parametrize(

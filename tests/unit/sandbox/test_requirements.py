@@ -11,6 +11,7 @@ from px.env.artifacts import Artifact
 from px.sandbox.requirements import (
     as_asked,
     extra_requirements,
+    from_source,
     sdists,
     settings_directory,
     use_interpreter,
@@ -105,3 +106,8 @@ def test_sources_are_taken_from_what_uv_chose() -> None:
     uploaded = "2026-10-04T19:11:03+00:00"
     location = "https://host.example/x/a-1.0.tar.gz"
     assert sdists(chosen) == [Artifact("a", "1.0", "sdist", location, "ab", filename="a-1.0.tar.gz", uploaded=uploaded)]
+
+
+def test_packages_that_the_project_wants_built_are_known(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.uv]\nno-binary-package = ["Some_Thing"]\n')
+    assert (from_source(tmp_path, "some-thing"), from_source(tmp_path, "other")) == (True, False)
