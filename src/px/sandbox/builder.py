@@ -33,6 +33,7 @@ from px.sandbox.capabilities import normalise
 from px.sandbox.inference import build_capabilities
 from px.sandbox.requirements import (
     as_asked,
+    build_constraints,
     extra_requirements,
     from_source,
     sdists,
@@ -89,7 +90,7 @@ class SandboxBuilder:
         for capability in self._needed(artifact):
             names.update(n for part in bases.closure(lock, capability) for n in part)
         tools: list[Value] = [p.sha256 for p in lock.pinned(names - set(lock.base))]
-        extra: list[Value] = [*extra_requirements(self.root, artifact.name)]
+        extra: list[Value] = [*extra_requirements(self.root, artifact.name), *build_constraints(self.root)]
         found: list[Value] = ["sandbox", RECIPE, self.base.oid, self.python.identity, tools, str(self._as_of(artifact))]
         return [*found, extra] if extra else found
 
@@ -278,6 +279,9 @@ class _Work:
         flags = ["--python-version", runtime.version, "--python-platform", f"{runtime.machine}-{libc}"]
         as_of = self.builder._as_of(self.artifact)
         flags += ["--exclude-newer", as_of] if as_of else []
+        if constraints := build_constraints(self.builder.root):
+            (self.directory / "constraints").write_text("\n".join(constraints))
+            flags += ["--constraint", str(self.directory / "constraints")]
         settings = settings_directory(self.builder.root, self.directory / "settings")
         return uv.uv("pip", command, "--quiet", *flags, *args, cwd=settings, offline=self.builder.offline)
 

@@ -88,6 +88,11 @@ def extra_requirements(root: Path, name: str) -> list[str]:
     return [str(row["requirement"] if isinstance(row, dict) else row) for row in rows]
 
 
+def build_constraints(root: Path) -> list[str]:
+    """What the project allows build requirements to be: ``[tool.uv] build-constraint-dependencies``, as for uv."""
+    return [str(row) for row in _nearest(root)[1].get("build-constraint-dependencies", ())]
+
+
 def from_source(root: Path, name: str) -> bool:
     """Whether the project wants this package built although it may have a wheel."""
     names = _nearest(root)[1].get("no-binary-package", ())

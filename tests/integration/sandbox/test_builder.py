@@ -111,6 +111,21 @@ def test_a_build_requirement_without_a_wheel_is_built_in_the_sandbox_too(tmp_pat
     assert "ANSWER 42 /build/requires/needed.cpython-311" in line
 
 
+def test_build_requirements_are_as_the_project_constrains_them(tmp_path: Path, warm: Home) -> None:
+    for version in ("1.0", "2.0"):
+        files = {"my_tool/__init__.py": f"version = '{version}'\n".encode()}
+        WheelSpec("my-tool", version, files=files).write(tmp_path / "index")
+    uses = "import my_tool\nprint('TOOL', my_tool.version, flush=True)\n"
+    made = make_sdist(tmp_path / "sdist", "made", backend=uses, requires="my-tool")
+    with serving(tmp_path / "index") as own:
+        more = f'[[tool.uv.index]]\nname = "own"\nurl = "{own.url}"\n[tool.uv]\nbuild-constraint-dependencies = '
+        for constraint, got in (('["my-tool<2"]', "1.0"), ("[]", "2.0")):
+            root = lock(write_project(tmp_path / "p", made, more + constraint))
+            run_px("sync", "--sandbox", cwd=root)
+            (line,) = [row for row in (root / ".px/logs/px.log").read_text().splitlines() if "TOOL" in row][-1:]
+            assert line.endswith(f"TOOL {got}")
+
+
 def test_a_build_that_requires_itself_ends(tmp_path: Path, warm: Home) -> None:
     index = make_sdist(tmp_path / "index", "itself", requires="itself").parent
     with serving(index) as own:
