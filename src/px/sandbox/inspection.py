@@ -97,10 +97,10 @@ def is_optional(path: str) -> bool:
 
 
 def _is_root(record: Record) -> bool:
-    return is_extension_module(record.path) or (record.elf.interpreter is not None and _is_script(record.path))
+    return is_extension_module(record.path) or (record.elf.interpreter is not None and is_script(record.path))
 
 
-def _is_script(path: str) -> bool:
+def is_script(path: str) -> bool:
     """Whether it lies in the env's bin directory: ``bin/x`` in a pkg-build, ``…/bin/x`` in an image."""
     directory = posixpath.dirname(path)
     inside_a_package = path.startswith("lib/") or "/site-packages/" in path

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from px.errors import PxError
 from px.sandbox import sonames
-from px.sandbox.inspection import required_paths
+from px.sandbox.inspection import is_script, required_paths
 from px.sandbox.merged import Layer, Merged, merge
 
 if TYPE_CHECKING:
@@ -137,6 +137,8 @@ def _judge(problems: list[Problem], merged: Merged) -> Iterator[Problem]:
         if owner not in required:
             required[owner] = _required(owner, groups[owner])
         known = problem.kind != _LIBRARY or bool(problem.bases)
+        # Programs inside a package are often there for several systems (SpeechRecognition has flac for 32 bits too).
+        known = known and not (distribution and problem.kind == _INTERPRETER and not is_script(problem.file))
         package = owner.partition(":")[2] or None
         yield replace(problem, package=package, fatal=known and problem.file in required[owner])
 
@@ -222,3 +224,5 @@ def _fixes(fatal: Sequence[Problem], capabilities: Sequence[str], base: str) -> 
         elif problem.capability is None and problem.kind == _VERSION:
             owner = problem.package or problem.file
             yield f"No base of this px has {problem.missing}: choose an older version of {owner}"
+        elif problem.kind == _INTERPRETER:
+            yield f"{problem.file} was made for another system: use another version or wheel of {problem.package}"

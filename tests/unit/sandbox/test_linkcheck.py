@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import TYPE_CHECKING
 
 import pytest
@@ -212,6 +213,19 @@ def test_programs_that_a_distribution_installs_are_fatal(tmp_path: Path) -> None
 def test_a_missing_loader_is_a_problem(tmp_path: Path) -> None:
     (problem,) = check(tmp_path, {"usr/bin/x": make_elf(interpreter="/lib/ld-musl-x86_64.so.1")})
     assert (problem.kind, problem.missing, problem.fatal) == ("interpreter", "/lib/ld-musl-x86_64.so.1", True)
+
+
+def test_a_program_for_another_system_inside_a_distribution_is_not_fatal(tmp_path: Path) -> None:
+    """It has no modules of its own, so that all its files count; one that it installs has to run."""
+    foreign = make_elf(interpreter="/lib/ld-linux.so.2")
+    content = env({"x/flac-linux-x86": foreign}) | {"usr/local/bin/tool": foreign}
+    content[RECORD] = b"x/flac-linux-x86,,\n../../../bin/tool,,\n"
+    problems = check(tmp_path, content)
+    found = [(p.missing, posixpath.basename(p.file), p.fatal) for p in problems]
+    error = missing_error(problems, "debian-12")
+    assert error is not None
+    assert error.fix[0] == "usr/local/bin/tool was made for another system: use another version or wheel of x"
+    assert found == [("/lib/ld-linux.so.2", "tool", True), ("/lib/ld-linux.so.2", "flac-linux-x86", False)]
 
 
 def test_links_in_circles_end(tmp_path: Path) -> None:
