@@ -351,9 +351,10 @@ def _without_remedy(label: str, log: str, base: str, *, by_choice: bool) -> PxEr
     fix = ["Use a version of it that has a wheel for this Python and platform, or one that builds here."]
     if by_choice:
         fix.insert(0, f"Let px take its wheel, if it has one: take {name} out of [tool.uv].no-binary-package")
-    if program := patterns.undeclared(log):
-        known.append(f"It calls {program}, which is not among its build requirements.")
-        fix.insert(0, f'Let its build have {program}: [tool.uv.extra-build-dependencies] {name} = ["{program}"]')
+    if used := patterns.undeclared(log):
+        tool, requirement = used
+        known.append(f"It uses {tool}, which its build requirements do not bring.")
+        fix.insert(0, f'Let its build have {tool}: [tool.uv.extra-build-dependencies] {name} = ["{requirement}"]')
     why = [*limits[:1], *known, "\n    ".join(_telling(log)) or "it said nothing"]
     if not limits:
         fix.append(

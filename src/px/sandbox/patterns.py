@@ -92,10 +92,15 @@ def without_capability(text: str, base: str) -> tuple[str, ...]:
     return tuple(name for name in found if f'#include "{name}"' not in text or "Cythonizing" in text)
 
 
-def undeclared(text: str) -> str | None:
-    """A build tool that a failed build called without requiring it, where that tool is a Python package too."""
+def undeclared(text: str) -> tuple[str, str] | None:
+    """What a failed build used without requiring it: the program or module, and the Python package that has it."""
     found = load().undeclared.search(text)
-    return next((name for name in found.groups() if name), None) if found else None
+    if found is None:
+        return None
+    module = found["module"]
+    name = module or next(name for name in found.groups() if name)
+    requirement = load().tables["requirements"].get(name) if module else name
+    return (name, requirement) if requirement else None
 
 
 def limits(text: str) -> tuple[str, ...]:

@@ -145,17 +145,25 @@ def test_what_no_capability_brings_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("log", "program"),
+    ("log", "tool", "requirement"),
     [
-        ("./build_bundled.sh: 22: cmake: not found\n", "cmake"),
-        ("error: command 'swig' failed: No such file or directory\n", "swig"),
-        ("FileNotFoundError: [Errno 2] No such file or directory: 'ninja'\n", "ninja"),
+        ("./build_bundled.sh: 22: cmake: not found\n", "cmake", "cmake"),
+        ("error: command 'swig' failed: No such file or directory\n", "swig", "swig"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'ninja'\n", "ninja", "ninja"),
+        ("x\nModuleNotFoundError: No module named 'pkg_resources'\n", "pkg_resources", "setuptools<82"),
+        ("ModuleNotFoundError: No module named 'skbuild.setuptools_wrap'\n", "skbuild", "scikit-build"),
     ],
 )
-def test_a_build_tool_that_was_not_required(log: str, program: str) -> None:
+def test_a_build_tool_that_was_not_required(log: str, tool: str, requirement: str) -> None:
     error = build_failure("box 1.0", log, "debian-12")
-    assert error.why[0] == f"It calls {program}, which is not among its build requirements."
-    assert error.fix[0] == f'Let its build have {program}: [tool.uv.extra-build-dependencies] box = ["{program}"]'
+    assert error.why[0] == f"It uses {tool}, which its build requirements do not bring."
+    assert error.fix[0] == f'Let its build have {tool}: [tool.uv.extra-build-dependencies] box = ["{requirement}"]'
+
+
+def test_a_module_of_the_sources_own_is_none_to_require() -> None:
+    log = "ModuleNotFoundError: No module named 'versioneer_of_my_own'"
+    assert "version" in build_failure("box 1.0", log, "debian-12").fix[0]
+    assert not [line for line in build_failure("box 1.0", log, "debian-12").fix if "extra-build" in line]
 
 
 def test_a_header_of_the_sources_own_is_none_that_px_could_bring() -> None:
