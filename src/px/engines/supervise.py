@@ -48,7 +48,7 @@ class Supervisor(Record):
     on_resize: Callable[[], None] | None = None
 
     def run(self, command: Command, after_fork: Callable[[int], None]) -> int:
-        if not _alone():
+        if not _alone() or _wanted():
             return self._run_among_threads(command, after_fork)
         watched = FORWARDED | {signal.SIGCHLD}
         before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
@@ -150,6 +150,12 @@ def _alone() -> bool:
         return len(os.listdir("/proc/self/task")) == 1
     except OSError:
         return False
+
+
+def _wanted() -> bool:
+    """Whether this program handles some of the signals itself: then they are not passed on."""
+    found = (signal.getsignal(number) for number in FORWARDED)
+    return any(callable(handler) and handler is not signal.default_int_handler for handler in found)
 
 
 def exit_code(status: int) -> int:

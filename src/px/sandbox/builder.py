@@ -14,10 +14,12 @@ import json
 import os
 import re
 import shutil
+import signal
+import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from px import console
@@ -26,6 +28,7 @@ from px.engines.spec import Mount, RunSpec
 from px.env.credentials import Credentials
 from px.env.packages import Packages
 from px.errors import PxError
+from px.process import tidy_end
 from px.project import uv
 from px.project.discovery import discover
 from px.sandbox import bases, patterns
@@ -44,7 +47,7 @@ from px.sandbox.requirements import (
 from px.sandbox.runtimelayer import ensure_runtime_layers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from px.env.artifacts import Artifact
     from px.process import Finished
@@ -82,7 +85,7 @@ class SandboxBuilder:
     prepared: bool = False
     """Whether a source directory was made for the build: then it is taken as it is, repository and all."""
     _made: dict[tuple[str, ...], tuple[Path, ...]] = field(default_factory=dict)
-    _making: Lock = field(default_factory=Lock)
+    _making: threading.Lock = field(default_factory=threading.Lock)
 
     def identity(self, artifact: Artifact) -> list[Value]:
         lock = self.base.lock
@@ -225,7 +228,7 @@ class _Work:
         )
         from px.engines import engine
 
-        with open(os.devnull, "rb") as nothing:
+        with open(os.devnull, "rb") as nothing, tidy_end(), _interruptible():
             builder = engine("bubblewrap", self.builder.store.home)
             code = builder.run(spec, stdin=nothing.fileno(), stdout=log.append, stderr=log.append)
         text = b"".join(log).decode("utf-8", "replace")
@@ -318,6 +321,24 @@ class _Work:
         have = frozenset(self.builder._needed(self.artifact))
         by_choice = from_source(self.builder.root, self.artifact.name)
         return build_failure(self.artifact.label, log, self.builder.base.name, have, by_choice=by_choice)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C end px, and the build with it: passed on to the build, it would be one more way to fail."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    main = threading.current_thread() is threading.main_thread()
+    mine = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if mine:
+        signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        if mine:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _telling(log: str) -> list[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ from tests.integration.sandbox.conftest import lock
 from tests.integration.sandbox.homes import clone, objects
 from tests.integration.sandbox.native import make_sdist, write_project
 from tests.support.index import serving
-from tests.support.px import run_px
+from tests.support.px import PX, run_px
 from tests.support.wheels import WheelSpec
 
 USE = {
@@ -133,6 +136,24 @@ def test_a_build_that_requires_itself_ends(tmp_path: Path, warm: Home) -> None:
         root = lock(write_project(tmp_path / "p", index / "itself-1.0.tar.gz", more))
         done = run_px("sync", "--sandbox", cwd=root, check=False)
     assert "the build requirements of itself 1.0 cannot be installed" in done.stderr
+
+
+WAITS = "import time\nopen('/build/waiting-NUMBER', 'w').close()\nwhile True:\n    time.sleep(0.1)\n"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+def test_an_interrupted_build_is_no_failed_one(number: int, code: int, tmp_path: Path, warm: Home) -> None:
+    made = make_sdist(tmp_path / "sdist", "waits", backend=WAITS.replace("NUMBER", str(int(number))))
+    root = lock(write_project(tmp_path / "p", made))
+    command = [str(PX), "sync", "--sandbox"]
+    with subprocess.Popen(command, cwd=root, stderr=subprocess.PIPE, text=True) as px:
+        while not list(warm.tmp.glob(f"**/waiting-{int(number)}")):
+            assert px.poll() is None
+            time.sleep(0.1)
+        px.send_signal(number)
+        _, said = px.communicate()
+    assert px.returncode == code
+    assert "could not be built" not in said
 
 
 TRIES = """\
