@@ -131,14 +131,20 @@ def compile_side_by_side() -> None:
         setattr(unix, name, start)
 
 
+def settings() -> dict[str, object]:
+    """What the project tells the backend."""
+    told: dict[str, object] = json.loads(os.environ.get("PX_CONFIG_SETTINGS", "{}"))
+    return told
+
+
 def ask(hooks: object, kind: str) -> list[str]:
     found = getattr(hooks, f"get_requires_for_build_{kind}", None)
-    return list(found({})) if found is not None else []
+    return list(found(settings())) if found is not None else []
 
 
 def make(hooks: object, kind: str) -> str:
     compile_side_by_side()
-    return str(getattr(hooks, f"build_{kind}")(os.path.join(ROOT, "out"), {}))
+    return str(getattr(hooks, f"build_{kind}")(os.path.join(ROOT, "out"), settings()))
 
 
 def apart(do: Callable[[], object]) -> None:

@@ -37,6 +37,7 @@ from px.sandbox.inference import build_capabilities
 from px.sandbox.requirements import (
     as_asked,
     build_constraints,
+    build_options,
     extra_requirements,
     from_source,
     sdists,
@@ -94,6 +95,7 @@ class SandboxBuilder:
             names.update(n for part in bases.closure(lock, capability) for n in part)
         tools: list[Value] = [p.sha256 for p in lock.pinned(names - set(lock.base))]
         extra: list[Value] = [*extra_requirements(self.root, artifact.name), *build_constraints(self.root)]
+        extra += [[key, value] for key, value in sorted(build_options(self.root, artifact.name).items())]
         found: list[Value] = ["sandbox", RECIPE, self.base.oid, self.python.identity, tools, str(self._as_of(artifact))]
         return [*found, extra] if extra else found
 
@@ -256,6 +258,7 @@ class _Work:
             "CFLAGS": _FLAGS,
             "CXXFLAGS": _FLAGS,
             "PX_SUBDIRECTORY": self.artifact.subdirectory,
+            **build_options(self.builder.root, self.artifact.name),
             **({"SETUPTOOLS_SCM_PRETEND_VERSION": self.artifact.version} if self.artifact.kind == "vcs" else {}),
         }
 

@@ -7,6 +7,7 @@ compiler and headers; so such a project gets its settings without that for them.
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from datetime import UTC
@@ -86,6 +87,18 @@ def extra_requirements(root: Path, name: str) -> list[str]:
     table = _nearest(root)[1].get("extra-build-dependencies", {})
     rows = [row for key, rows in table.items() if normalise(key) == normalise(name) for row in rows]
     return [str(row["requirement"] if isinstance(row, dict) else row) for row in rows]
+
+
+def build_options(root: Path, name: str) -> dict[str, str]:
+    """What the project tells a package's build, as variables: ``config-settings…``, ``extra-build-variables``."""
+    settings = _nearest(root)[1]
+    told = {**settings.get("config-settings", {}), **_of(settings.get("config-settings-package", {}), name)}
+    variables = {key: str(value) for key, value in _of(settings.get("extra-build-variables", {}), name).items()}
+    return {**variables, "PX_CONFIG_SETTINGS": json.dumps(told, sort_keys=True)} if told else variables
+
+
+def _of(table: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for own, row in table.items() if normalise(own) == normalise(name) for key, value in row.items()}
 
 
 def build_constraints(root: Path) -> list[str]:

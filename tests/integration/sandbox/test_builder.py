@@ -129,6 +129,20 @@ def test_build_requirements_are_as_the_project_constrains_them(tmp_path: Path, w
             assert line.endswith(f"TOOL {got}")
 
 
+def test_a_build_is_told_what_the_project_says(tmp_path: Path, warm: Home) -> None:
+    says = (
+        "import os\ndef get_requires_for_build_wheel(config_settings=None):\n"
+        "    print('TOLD', config_settings, os.environ.get('FAST'), flush=True)\n    return []\n"
+    )
+    made = make_sdist(tmp_path / "sdist", "told", backend=says)
+    more = '[tool.uv]\nconfig-settings = {{ a = "{}" }}\nextra-build-variables = {{ told = {{ FAST = "1" }} }}\n'
+    for value in ("x", "y"):
+        root = lock(write_project(tmp_path / "p", made, more.format(value)))
+        run_px("sync", "--sandbox", cwd=root)
+        (line,) = [row for row in (root / ".px/logs/px.log").read_text().splitlines() if "TOLD" in row][-1:]
+        assert line.endswith(f"TOLD {{'a': '{value}'}} 1")
+
+
 def test_a_build_that_requires_itself_ends(tmp_path: Path, warm: Home) -> None:
     index = make_sdist(tmp_path / "index", "itself", requires="itself").parent
     with serving(index) as own:

@@ -10,6 +10,7 @@ import pytest
 from px.env.artifacts import Artifact
 from px.sandbox.requirements import (
     as_asked,
+    build_options,
     extra_requirements,
     from_source,
     sdists,
@@ -111,3 +112,16 @@ def test_sources_are_taken_from_what_uv_chose() -> None:
 def test_packages_that_the_project_wants_built_are_known(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.uv]\nno-binary-package = ["Some_Thing"]\n')
     assert (from_source(tmp_path, "some-thing"), from_source(tmp_path, "other")) == (True, False)
+
+
+def test_what_a_build_is_told_is_the_projects_then_the_packages_own(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.uv]\nconfig-settings = { a = "1", b = "1" }\n'
+        '[tool.uv.config-settings-package]\nMat_Lib = { b = ["2", "3"] }\n'
+        '[tool.uv.extra-build-variables]\nmat-lib = { FAST = "1" }\n'
+    )
+    told = build_options(tmp_path, "mat-lib")
+    assert told == {"FAST": "1", "PX_CONFIG_SETTINGS": '{"a": "1", "b": ["2", "3"]}'}
+    assert build_options(tmp_path, "other") == {"PX_CONFIG_SETTINGS": '{"a": "1", "b": "1"}'}
+    (tmp_path / "pyproject.toml").write_text("")
+    assert build_options(tmp_path, "other") == {}
