@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from datetime import datetime, timezone
 
 TYPE_CHECKING = False
@@ -38,7 +39,7 @@ def main(payload: Any = None) -> None:
     if mode == "run":
         run(payload)
     elif mode == "follow":
-        sys.exit(follow(sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
+        sys.exit(Follower(sys.argv[2], int(sys.argv[3]), int(sys.argv[4])).follow())
 
 
 def run(payload: Any) -> None:
@@ -59,6 +60,7 @@ def run(payload: Any) -> None:
     os.set_blocking(wake, False)
     record = os.open(os.path.join(state, "exit"), os.O_WRONLY)
     fcntl.flock(record, fcntl.LOCK_EX)  # the supervisor's, from here to its end: who can lock it knows that it is gone
+    follower = Follower(state, 0, 0, woken)  # opens what it reads before there is a task that could remove it
     if os.fork() == 0:
         os.close(woken)
         os.setsid()
@@ -71,7 +73,7 @@ def run(payload: Any) -> None:
             os._exit(0)
     os.close(wake)
     os.close(record)
-    sys.exit(follow(state, 0, 0, woken))
+    sys.exit(follower.follow())
 
 
 def write(state: str, name: str, content: bytes) -> None:
@@ -88,6 +90,7 @@ def supervise(state: str, payload: Any, wake: int, record: int) -> None:
     if payload["fetch"]:
         url, sha = payload["fetch"]
         fetch(url, sha, os.path.join(state, "job.tar"))
+    logs = [open(os.path.join(state, stream), "ab", buffering=0) for stream in STREAMS]
     task = subprocess.Popen(
         ["bash", os.path.join(state, "task.sh")],
         cwd=work,
@@ -97,12 +100,12 @@ def supervise(state: str, payload: Any, wake: int, record: int) -> None:
         start_new_session=True,
     )
     pumps = [
-        threading.Thread(target=pump, args=(pipe, os.path.join(state, stream), wake), daemon=True)
-        for stream, pipe in zip(STREAMS, (task.stdout, task.stderr))
+        threading.Thread(target=pump, args=(pipe, log, wake), daemon=True)
+        for pipe, log in zip((task.stdout, task.stderr), logs)
     ]
     for thread in pumps:
         thread.start()
-    result = wait(task, payload["limit"], os.path.join(state, "stderr"))
+    result = wait(task, payload["limit"], logs[1])
     for thread in pumps:
         # A process that the step left behind may hold the pipe open for ever.
         thread.join(timeout=5)
@@ -149,16 +152,13 @@ def content(path: str) -> str:
         return ""
 
 
-def wait(task: subprocess.Popen[bytes], limit: int, log: str) -> dict[str, Any]:
+def wait(task: subprocess.Popen[bytes], limit: int, log: Any) -> dict[str, Any]:
     expired = threading.Event()
 
     def expire() -> None:
         expired.set()
-        try:
-            with open(log, "ab", buffering=0) as f:
-                f.write(decorated(b"The task ran longer than its limit of %d seconds and was ended.\n" % limit))
-        except OSError:  # the task has removed its log, or the disk is full: it ends all the same
-            pass
+        with suppress(OSError):  # the disk is full: it ends all the same
+            log.write(decorated(b"The task ran longer than its limit of %d seconds and was ended.\n" % limit))
         for number in (signal.SIGTERM, signal.SIGKILL):
             try:
                 os.killpg(task.pid, number)
@@ -178,14 +178,13 @@ def wait(task: subprocess.Popen[bytes], limit: int, log: str) -> dict[str, Any]:
     return {"exit": code if code >= 0 else 128 - code}
 
 
-def pump(pipe: Any, path: str, wake: int) -> None:
-    with open(path, "ab", buffering=0) as f:
-        for line in pipe:
-            try:
-                f.write(decorated(line))
-                os.write(wake, b".")
-            except OSError:  # the disk is full, or the follower is busy or gone: the task must not wait for either
-                continue
+def pump(pipe: Any, log: Any, wake: int) -> None:
+    for line in pipe:
+        try:
+            log.write(decorated(line))
+            os.write(wake, b".")
+        except OSError:  # the disk is full, or the follower is busy or gone: the task must not wait for either
+            continue
 
 
 def decorated(line: bytes) -> bytes:
@@ -198,43 +197,50 @@ def decorated(line: bytes) -> bytes:
     return f"[MFLOG|0|{now}Z|task|{os.urandom(16).hex()}]".encode() + line
 
 
-def follow(state: str, out: int, err: int, woken: int | None = None) -> int:
-    """Write the log as it grows, from the given lines on; then the exit code, marked, and end with it.
+class Follower:
+    """Writes the log as it grows, from the given lines on; then the exit code, marked, with which it ends.
 
     ``woken`` has something to read whenever there is more to write, and ends with the supervisor; the first follower
     has it, later ones look again and again.
     """
-    exit_file = os.open(os.path.join(state, "exit"), os.O_RDONLY)
-    tails = [Tail(os.path.join(state, stream), skip) for stream, skip in zip(STREAMS, (out, err))]
-    outputs = (sys.stdout.buffer, sys.stderr.buffer)
-    beat = time.monotonic()
-    while True:
-        ended = is_free(exit_file)
-        for tail, output in zip(tails, outputs):
-            lines = tail.read()
-            if lines:
-                output.write(lines)
-                output.flush()
-        if ended:
-            break
-        if time.monotonic() - beat >= HEARTBEAT:
-            beat = time.monotonic()
-            outputs[0].write(MARK + b"{}\n")
-            outputs[0].flush()
-        if woken is None:
+
+    def __init__(self, state: str, out: int, err: int, woken: int | None = None):
+        self.exit = os.open(os.path.join(state, "exit"), os.O_RDONLY)
+        self.tails = [Tail(os.path.join(state, stream), skip) for stream, skip in zip(STREAMS, (out, err))]
+        self.woken = woken
+
+    def follow(self) -> int:
+        outputs = (sys.stdout.buffer, sys.stderr.buffer)
+        beat = time.monotonic()
+        while True:
+            ended = is_free(self.exit)
+            for tail, output in zip(self.tails, outputs):
+                say(output, tail.read())
+            if ended:
+                break
+            if time.monotonic() - beat >= HEARTBEAT:
+                beat = time.monotonic()
+                say(outputs[0], MARK + b"{}\n")
+            self.sleep()
+        record = os.pread(self.exit, os.fstat(self.exit).st_size, 0).strip()
+        if not record:
+            text = b"What watched over the task in the sandbox was killed: by the task, or for memory."
+            say(outputs[1], decorated(text))
+            record = b'{"exit": 1}'
+        say(outputs[0], MARK + record + b"\n")
+        return int(json.loads(record)["exit"])
+
+    def sleep(self) -> None:
+        if self.woken is None:
             time.sleep(POLL)
-        elif select.select([woken], [], [], HEARTBEAT)[0] and not os.read(woken, 65536):
-            woken = None  # the supervisor has ended: the exit code is there now
-    record = os.pread(exit_file, os.fstat(exit_file).st_size, 0).strip()
-    if not record:
-        outputs[1].write(
-            decorated(b"What watched over the task in the sandbox was killed: by the task, or for memory.")
-        )
-        outputs[1].flush()
-        record = b'{"exit": 1}'
-    outputs[0].write(MARK + record + b"\n")
-    outputs[0].flush()
-    return int(json.loads(record)["exit"])
+        elif select.select([self.woken], [], [], HEARTBEAT)[0] and not os.read(self.woken, 65536):
+            self.woken = None  # the supervisor has ended: the exit code is there now
+
+
+def say(output: Any, data: bytes) -> None:
+    if data:
+        output.write(data)
+        output.flush()
 
 
 def is_free(file: int) -> bool:
