@@ -213,6 +213,8 @@ class Authenticator:
         if self.credentials is not None and self.credentials.bearer:
             return False
         challenge = Challenge.parse(header)
+        if challenge.scheme not in ("basic", "bearer"):
+            return False  # it says no and does not say how: what it asked for before still holds, for other threads too
         with self._lock:
             self._challenge = challenge
             # Only the token that was refused: another thread may have a newer one by now.
@@ -220,7 +222,7 @@ class Authenticator:
                 del self._tokens[scope]
         if challenge.scheme == "basic":
             return self.credentials is not None and "Authorization" not in sent
-        return challenge.scheme == "bearer"
+        return True
 
     def _basic(self) -> dict[str, str]:
         found = self.credentials

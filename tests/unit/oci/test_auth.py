@@ -148,3 +148,12 @@ def test_a_refused_password_is_not_tried_again() -> None:
     sent = who.header("")
     assert sent["Authorization"].startswith("Basic ")
     assert not who.challenged('Basic realm="x"', "", sent)
+
+
+def test_a_refusal_that_asks_for_nothing_changes_nothing() -> None:
+    """Another thread may be about to fetch a token from where the registry said before."""
+    who = Authenticator(Http(), "example.org", Credentials("test", "me", "secret"), plain_allowed=False)
+    assert who.challenged('Basic realm="x"', "", {})
+    sent = who.header("")
+    assert not who.challenged("", "", sent)
+    assert who.header("") == sent
