@@ -64,6 +64,10 @@ def paint(text: str, style: str) -> str:
     return f"\x1b[{codes[style]}m{text}\x1b[0m" if settings.color else text
 
 
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def _say(text: str, level: int) -> None:
     text = redact(text)
     if settings.level >= level:

@@ -80,10 +80,8 @@ def _unpack(
     if rules is not None:
         read = partial(load, stop=re.compile(rules.stop))
         dropped = re.compile(f"{DROPPED.pattern}|{rules.left}")
-    label, size = (
-        f"Unpacking {len(packages)} Debian package{'s' if len(packages) > 1 else ''}",
-        sum(p.size for p in packages),
-    )
+    label = f"Unpacking {console.counted(len(packages), 'Debian package')}"
+    size = sum(p.size for p in packages)
     try:
         with (
             arriving(store, lock, unpacking_order(packages), offline=offline) as place,

@@ -72,7 +72,7 @@ def _downloading(
 
     http = Http(connections=CONNECTIONS)
     console.detail(f"{lock.name}: {len(packages)} packages from {sources[0].origin}")
-    label = f"Downloading {len(packages)} system package{'s' if len(packages) > 1 else ''}"
+    label = f"Downloading {console.counted(len(packages), 'system package')}"
     with console.progress(label, sum(p.size for p in packages)) as bar, ThreadPoolExecutor(CONNECTIONS) as pool:
         coming = {p.name: pool.submit(_fetch, store, http, sources, lock, p, bar.advance) for p in packages}
         left = set(coming.values())

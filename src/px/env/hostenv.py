@@ -80,7 +80,7 @@ def ensure(
                 remove_tree(old)
             else:
                 building.rename(env.path)
-            count = f"{len(profile.packages)} package{'' if len(profile.packages) == 1 else 's'}"
+            count = console.counted(len(profile.packages), "package")
             console.info(f"Built the env: {count} in {time.monotonic() - started:.2f} s")
         finally:
             remove_tree(building)

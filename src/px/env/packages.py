@@ -131,7 +131,7 @@ class Packages:
         from concurrent.futures import ThreadPoolExecutor
 
         total = sum(a.size or 0 for a in wheels)
-        label = f"Fetching {len(wheels)} package{'s' if len(wheels) > 1 else ''}"
+        label = f"Fetching {console.counted(len(wheels), 'package')}"
         with console.progress(label, total) as bar, ThreadPoolExecutor(DOWNLOADS) as pool:
             futures = [pool.submit(self._wheel, artifact, bar) for artifact in wheels]
             try:

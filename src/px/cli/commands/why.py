@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from px import console
 from px.project import rules
 from px.project.discovery import discover
 from px.project.situation import inspect
@@ -33,8 +34,6 @@ def main(args: argparse.Namespace, context: Context) -> int:
         if len(found) == MOST:
             print(f"… (the {MOST} shortest)")
     steps = [[{"name": s.name, "version": s.version, "via": s.via} for s in chain] for chain in found]
-    context.emit(
-        f"{args.package}: {len(found)} {'chain' if len(found) == 1 else 'chains'}",
-        {"package": args.package, "chains": steps},
-    )
+    message = f"{args.package}: {console.counted(len(found), 'chain')}"
+    context.emit(message, {"package": args.package, "chains": steps})
     return 0
