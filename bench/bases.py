@@ -13,14 +13,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tests.support.dockerd import CannotStartError, DockerEngine, docker_engine
 
 from px.debian.download import ensure_packages
 from px.debian.mirror import mirrors
 from px.home import Home
-from px.sandbox.bases import ensure_base, host_architecture, load_base_lock
+from px.platforms import host_architecture
+from px.sandbox.layers.base import ensure_base, load_base_lock
 from px.store.objects import Store
 from px.store.tree import remove_tree
 
@@ -38,7 +41,10 @@ PX = """
 import sys
 from pathlib import Path
 from px.home import Home
-from px.sandbox.bases import ensure_base, ensure_bytecode_layer, ensure_system_layer, host_architecture, load_base_lock
+from px.platforms import host_architecture
+from px.sandbox.layers.base import ensure_base, ensure_bytecode_layer
+from px.sandbox.layers.base import load_base_lock
+from px.sandbox.layers.system import ensure_system_layer
 from px.store.objects import Store
 from px import console
 console.configure(level=console.QUIET, color=False)
@@ -139,48 +145,15 @@ def measure_mmdebstrap(bench: Bench) -> bool:
 
 
 @contextmanager
-def docker(scratch: Path) -> Iterator[dict[str, str] | None]:
+def docker() -> Iterator[DockerEngine | None]:
     """A dockerd of our own, or None with the reason printed."""
-    programs = [
-        shutil.which("dockerd", path="/usr/sbin:/usr/bin"),
-        shutil.which("docker", path="/usr/bin:/usr/local/bin"),
-    ]
-    if None in programs or os.geteuid() != 0:
-        print("SKIPPED docker build: needs root and the package docker.io")
-        yield None
-        return
-    folder = Path(tempfile.mkdtemp(prefix="px-bench-"))
-    argv = [
-        str(programs[0]),
-        "--data-root",
-        f"{folder}/data",
-        "--exec-root",
-        f"{folder}/exec",
-        "--pidfile",
-        f"{folder}/pid",
-    ]
-    argv += ["--host", f"unix://{folder}/s", "--iptables=false", "--ip6tables=false", "--bridge=none"]
-    with (scratch / "dockerd.log").open("wb") as log:
-        process = subprocess.Popen(argv, stdout=log, stderr=subprocess.STDOUT)
-    environment = {**os.environ, "DOCKER_HOST": f"unix://{folder}/s", "DOCKER_CONFIG": str(folder)}
-    try:
-        started = any(_answers(str(programs[1]), environment) or process.poll() is not None for _ in range(200))
-        if not started or process.poll() is not None:
-            print(f"SKIPPED docker build: dockerd does not start: {(scratch / 'dockerd.log').read_text()[-300:]}")
-            yield None
-        else:
-            yield environment | {"DOCKER": str(programs[1])}
-    finally:
-        process.terminate()
-        process.wait(30)
-        for place in ("data", "exec/netns/default"):
-            subprocess.run(["umount", "-R", f"{folder}/{place}"], capture_output=True, check=False)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _answers(program: str, environment: dict[str, str]) -> bool:
-    time.sleep(0.1)
-    return subprocess.run([program, "version"], env=environment, capture_output=True, check=False).returncode == 0
+    with ExitStack() as stack:
+        try:
+            engine = stack.enter_context(docker_engine())
+        except CannotStartError as e:
+            print(f"SKIPPED docker: {e}")
+            engine = None
+        yield engine
 
 
 def measure_docker(bench: Bench) -> None:
@@ -188,18 +161,17 @@ def measure_docker(bench: Bench) -> None:
     tree = bench.scratch / "minbase.tar"
     options = ["--quiet", "--variant=minbase", "--include=ca-certificates,python3"]
     command(["mmdebstrap", *options, bench.lock.codename, str(tree), str(bench.scratch / "sources.list")])
-    with docker(bench.scratch) as environment:
-        if environment is None:
+    with docker() as engine:
+        if engine is None:
             return
-        program = environment["DOCKER"]
-        command([program, "import", str(tree), "px-bench-base"], env=environment)
+        engine.run("import", tree, "px-bench-base")
 
         def build(*capabilities: str) -> Callable[[Path], None]:
             names = {n for c in capabilities for n in bench.lock.capabilities[c].runtime}
 
             def run(home: Path) -> None:
                 (home / "Dockerfile").write_text(DOCKERFILE.format(packages=" ".join(sorted(names))))
-                command([program, "build", "--no-cache", "--network=host", "-q", str(home)], env=environment)
+                engine.run("build", "--no-cache", "--network=host", "-q", home)
 
             return run
 

@@ -15,14 +15,16 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.support.dockerd import DockerEngine
+
 from bench.bases import docker
 from bench.timing import Action, command, compare, table
 from px.engines.bubblewrap import Bubblewrap
 from px.engines.podman import Podman
 from px.engines.session import Session
-from px.engines.spec import RunSpec
 from px.home import Home
 from px.store.tree import remove_tree
+from px.warm.spec import RunSpec
 
 BIN = Path(sys.executable).parent
 ROUNDS = 30
@@ -77,11 +79,11 @@ def contenders(project: Project, session: Session) -> dict[str, Action]:
     }
 
 
-def containers(project: Project, env: dict[str, str] | None) -> dict[str, Action]:
+def containers(project: Project, engine: DockerEngine | None) -> dict[str, Action]:
     """The same image by docker and podman: packed and loaded by px, run by their own clients."""
     found: dict[str, Action] = {}
-    if env is not None:
-        found["docker run"] = _container(project, "docker", env)
+    if engine is not None:
+        found["docker run"] = _container(project, engine.client, engine.environment)
     podman = Podman()
     problem = podman.problem()
     if problem is None:
@@ -107,10 +109,10 @@ def main() -> None:
         project = Project(scratch)
         print(f"from an empty store to the end of the first run: {time.perf_counter() - started:.1f} s")
         with ExitStack() as stack:
-            env = stack.enter_context(docker(scratch))
+            engine = stack.enter_context(docker())
             spec = RunSpec(project.layers, TARGET, ENV, cwd="/")
             session = stack.enter_context(Session(Bubblewrap(project.home), spec))
-            everyone = {**contenders(project, session), **containers(project, env)}
+            everyone = {**contenders(project, session), **containers(project, engine)}
             compare(everyone, rounds=2)
             table("python -c pass in debian-12 (aims: px at most 3 x bare bubblewrap, docker run at least 4 x px)",
                   compare(everyone, rounds=ROUNDS), base="bare bubblewrap")  # fmt: skip

@@ -19,12 +19,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.support.dockerd import DockerEngine
+
 from bench.bases import command as run_quietly
 from bench.bases import docker
 from bench.timing import Action, Measured, command, compare
 from px.debian.mirror import mirrors
 from px.home import Home
-from px.sandbox.bases import host_architecture, load_base_lock
+from px.platforms import host_architecture
+from px.sandbox.layers.base import load_base_lock
 from px.store.tree import remove_tree
 
 BIN = Path(sys.executable).parent
@@ -153,9 +156,9 @@ class Px:
 class Docker:
     """``docker build`` in an engine of its own."""
 
-    def __init__(self, app: App, scratch: Path, env: dict[str, str]):
+    def __init__(self, app: App, scratch: Path, engine: DockerEngine):
         self.app, self.out = app, scratch / "docker.tar"
-        self.program, self.env = env["DOCKER"], {**env, "DOCKER_BUILDKIT": "1"}
+        self.program, self.env = engine.client, {**engine.environment, "DOCKER_BUILDKIT": "1"}
         self._base(scratch)
 
     def _base(self, scratch: Path) -> None:
@@ -253,8 +256,8 @@ def main() -> None:
             print("SKIPPED docker build: its base image is made by mmdebstrap, as root; px alone:")
             measure(px, None)
             return
-        with docker(scratch) as environment:
-            peer = Docker(app, scratch, environment) if environment else None
+        with docker() as engine:
+            peer = Docker(app, scratch, engine) if engine else None
             measure(px, peer)
             if peer:
                 sizes(px, peer)

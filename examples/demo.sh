@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The main job, for real: a project that cannot be built on this machine runs, is tested and is packed in its sandbox.
-# Everything happens in a temporary directory, which is removed at the end.
+# Shows the main job of px: runs, tests and packs a project in its sandbox. A machine without a compiler cannot build it.
+# Works in a temporary directory, and removes it at the end.
 set -euo pipefail
 
 here="$(cd "$(dirname "$0")" && pwd)"

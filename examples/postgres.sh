@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# A PostgreSQL of its own for the demo and the tests, on loopback, in one directory: start DIR | stop DIR.
-# Installs Debian's package if it is missing and this is root; otherwise says why it cannot.
+# Starts and stops a PostgreSQL server for the demo and the tests. Usage: postgres.sh start DIR, postgres.sh stop DIR.
+# The server listens on loopback and keeps its files in DIR. If PostgreSQL is missing, root gets Debian's package
+# installed; other users get a message.
 set -euo pipefail
 
 action="$1" directory="$2"
 
 binaries() { find /usr/lib/postgresql -maxdepth 2 -name bin 2>/dev/null | sort -V | tail -n 1; }
 
-# The server refuses to run as root: there, everything is done as the user of Debian's package.
+# The server refuses to run as root. So root runs it as the user of Debian's package.
 as_user() {
   if [ "$(id -u)" = 0 ]; then
     setpriv --reuid=postgres --regid=postgres --init-groups -- "$@"

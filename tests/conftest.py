@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from px.home import Home
 from px.store.objects import Store
+from tests.support import needs
 
 REPO = Path(__file__).resolve().parent.parent
 
@@ -21,12 +23,41 @@ def pytest_configure() -> None:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("network") is not None:
+        needs.need("a package index", "a Debian mirror")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    needs.judge(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    needs.judge(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None]:
+    """What this machine left untested, at the very end, where nobody can miss it."""
+    yield
+    stats = terminalreporter.stats
+    if lines := needs.summary([*stats.get("skipped", ()), *stats.get("failed", ()), *stats.get("error", ())]):
+        terminalreporter.section("not tested on this machine", yellow=True, bold=True)
+        terminalreporter.write_line("\n".join(lines))
+
+
 @pytest.fixture(autouse=True)
 def _clean_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """No test sees the developer's own px home, or thinks that it runs in CI because the tests do."""
-    for name in ("CI", "PX_ENGINE", "VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT", "PYTHONPATH"):
+    for name in ("CI", "PX_CI", "PX_ENGINE", "VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT", "PYTHONPATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PX_HOME", str(tmp_path / "px-home"))
     # Programs that the tests start keep files for their user in places that another user may have made first.

@@ -1,4 +1,4 @@
-"""Estimates pi in parallel; each share of the work can run in a sandbox of its own."""
+"""Estimates pi in several tasks; each task can run in a sandbox of its own."""
 
 import random
 

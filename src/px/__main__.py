@@ -1,5 +1,36 @@
-"""``python -m px``."""
+"""Where px starts: the console script, and ``python -m px``."""
 
-from px.cli.main import main
+from __future__ import annotations
 
-main()
+import os
+import sys
+
+from px import __version__
+
+
+def main() -> None:
+    """Serve the command line: the warm way if it can, else the full way."""
+    if sys.argv[1:] in (["--version"], ["-V"]):
+        sys.stdout.write(f"px {__version__}\n")
+        return
+    ended = None
+    if sys.argv[1:2] in (["run"], ["sync"]):
+        from px.warm.start import serve
+
+        ended = serve(sys.argv[1:])
+    if ended is None:
+        from px.cli.main import main as full
+
+        full()
+        return
+    if ended.code != 0 and ended.said and ended.built is not None:
+        from px.workflow.run import explain_failure
+
+        explain_failure(ended.said, ended.built)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(ended.code)  # nothing is left to do, and an orderly end of the interpreter takes milliseconds
+
+
+if __name__ == "__main__":
+    main()

@@ -1,16 +1,18 @@
-"""What px says to people: standard error only, readable without colour, bars only on a terminal.
+"""Messages, warnings and progress bars.  All of them go to standard error.
 
-Standard output belongs to data (and to the target of ``px run``); nothing here writes to it.
+Standard output belongs to data, such as ``--json``, and to the target of ``px run``.  The messages can be read without
+colour, and bars appear on a terminal only.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
+import threading
 import time
-from _thread import allocate_lock
+from typing import TYPE_CHECKING, Self
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
@@ -19,34 +21,35 @@ QUIET, NORMAL, VERBOSE, DEBUG = range(4)
 
 
 class Settings:
-    """How much is said and how; set once by the command line."""
+    """How much px says, and how.  The command line sets this once."""
 
     level = NORMAL
     color = False
     bars = False
     log: Path | None = None
     shown: Progress | None = None
-    """The bar that is on the screen: work that goes on beside it has to do without one."""
+    """The bar that is on the screen.  There is room for one: other work at the same time has none."""
 
 
 settings = Settings()
-_lock = allocate_lock()
+_lock = threading.Lock()
+# To the start of the line, then erase it.
 _CLEAR = "\r\x1b[2K"
 
 
 def redact(text: str) -> str:
-    """Take user names, passwords and tokens out of every URL in ``text``."""
+    """Remove user names, passwords and tokens from every URL in ``text``."""
     if "://" not in text:
         return text
-    import re
-
     text = re.sub(r"([a-z][a-z0-9+.-]*://)[^/@\s]+@", r"\1", text, flags=re.IGNORECASE)
+    # Signed addresses (S3 has them, for example) carry their secret in the query.
     query = r"([?&][^=&\s]*(?:token|signature|credential|key|secret|password)[^=&\s]*=)[^&\s]+"
     return re.sub(query, r"\1***", text, flags=re.IGNORECASE)
 
 
 def configure(*, level: int, color: bool | None) -> None:
     terminal = sys.stderr.isatty()
+    # https://no-color.org: the variable counts when it is set, whatever its value.
     if color is None:
         color = terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     settings.level = level
@@ -55,7 +58,7 @@ def configure(*, level: int, color: bool | None) -> None:
 
 
 def in_ci() -> bool:
-    """Whether ``CI`` says that nobody is watching, in the way that CI services set it."""
+    """Whether px runs in a CI service, which sets ``CI``.  Nobody watches a bar there."""
     return os.environ.get("CI", "").lower() not in ("", "0", "false", "no")
 
 
@@ -72,6 +75,7 @@ def _say(text: str, level: int) -> None:
     text = redact(text)
     if settings.level >= level:
         with _lock:
+            # The bar draws itself again below the message.
             sys.stderr.write(f"{_CLEAR if settings.shown else ''}{text}\n")
             sys.stderr.flush()
     if settings.log is not None:
@@ -85,7 +89,7 @@ def _log(text: str) -> None:
         with settings.log.open("a", encoding="utf-8") as f:
             f.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {text}\n")
     except OSError:
-        settings.log = None  # a log that cannot be written must not stop the work that it describes
+        settings.log = None  # a log that cannot be written must not stop the work
 
 
 def info(text: str) -> None:
@@ -93,7 +97,7 @@ def info(text: str) -> None:
 
 
 def detail(text: str) -> None:
-    """Decisions and cache hits: shown with ``-v``, always in the project's log."""
+    """Decisions and cache hits.  Shown with ``-v``; always written to the project's log."""
     _say(text, VERBOSE)
 
 
@@ -106,12 +110,12 @@ def warn(text: str) -> None:
 
 
 class Progress:
-    """One bar, or, where there is no terminal, one line when the work ends."""
+    """A progress bar.  Without a terminal there is only one line, when the work ends."""
 
     def __init__(self, label: str, total: int, unit: str):
         self.label, self.total, self.unit = label, total, unit
         self.done = 0
-        self._lock = allocate_lock()
+        self._lock = threading.Lock()
         self._started = time.monotonic()
         self._drawn = 0.0
         self._finished = False
@@ -120,10 +124,12 @@ class Progress:
         with self._lock:
             self.done += amount
             now = time.monotonic()
+            # Ten times a second is enough for the eye; work shorter than 0.2 s needs no bar.
             if settings.bars and now - self._drawn >= 0.1 and now - self._started >= 0.2 and self._may_draw():
                 self._drawn = now
                 self._draw()
 
+    # Downloads and unpacking run at the same time, each with a bar: the first one that draws keeps the line.
     def _may_draw(self) -> bool:
         with _lock:
             if settings.shown is None:
@@ -137,22 +143,23 @@ class Progress:
         width = 24
         share = min(1.0, self.done / self.total) if self.total else 0.0
         bar = "━" * int(width * share) + " " * (width - int(width * share))
-        # Not every index says how large its files are.
+        # Some package indexes do not say how large their files are: then there is no total.
         of = f" / {self._amount(self.total)}" if self.total else ""
         with _lock:
             sys.stderr.write(f"{_CLEAR}{self.label} {bar if self.total else '…'} {self._amount(self.done)}{of}")
             sys.stderr.flush()
 
-    def __enter__(self) -> Progress:  # noqa: PYI034 - typing.Self would import typing
+    def __enter__(self) -> Self:
         return self
 
+    # After an error there is no last line: the error itself says what happened.
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._clear()
         if error is None:
             self.finish()
 
     def finish(self) -> None:
-        """Say that it is done, where that is before the end of the block."""
+        """Say that the work is done.  Needed where it is done before the ``with`` block ends."""
         self._clear()
         if not self._finished:
             self._finished = True
@@ -167,5 +174,5 @@ class Progress:
 
 
 def progress(label: str, total: int, unit: str = "B") -> Progress:
-    """Show the progress of ``total`` bytes (or other units); the finished line says how long it took."""
+    """Show the progress of ``total`` bytes (or another unit).  The last line says how long it took."""
     return Progress(label, total, unit)

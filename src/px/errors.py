@@ -1,33 +1,32 @@
-"""The one place where px errors are made: a code, what happened, why, and the command that fixes it.
+"""px's errors.  Each has a code and says what happened, why, and which command fixes it.
 
-The texts live in ``data/errors.toml``, keyed by code; an error is raised with the code and the fields
-that its text names.  The catalogue is read only when an error is shown, so raising one costs nothing on
-the paths that succeed.
+The texts are in ``data/errors.toml``, by code.  An error is raised with its code and with the fields that its text
+names.  The file is read only when an error is shown, so commands that succeed do not pay for it.
 """
 
 from __future__ import annotations
 
-import os
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
 
-from px.record import Record
+from px import DATA
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-CATALOGUE = os.path.join(os.path.dirname(__file__), "data", "errors.toml")
-
-# Shells keep 126 and 127 for targets that cannot be run and 128 + n for signals; px stays below.
+# Shells use 126 and 127 for programs that cannot be started, and 128 + n for signals.  px run passes those on, so
+# px's own codes are lower.  The key is the first digit of the error's code.
 EXIT_INTERNAL = 120
 EXIT_BY_FAMILY = {"0": 121, "1": 122, "2": 123, "8": 124, "9": 125}
-EXIT_USAGE = 2
 EXIT_NOT_EXECUTABLE = 126
 EXIT_NOT_FOUND = 127
-EXIT_INTERRUPTED = 130
 
 
-class ErrorText(Record):
-    """One row of the catalogue, before its fields are filled in."""
+@dataclass(frozen=True)
+class ErrorText:
+    """One error of the catalogue, with its {fields} not yet filled in."""
 
     code: str
     what: str
@@ -35,27 +34,21 @@ class ErrorText(Record):
     fix: tuple[str, ...]
 
 
-_catalogue: dict[str, ErrorText] = {}
-
-
+@cache
 def catalogue() -> dict[str, ErrorText]:
-    """Every error by its code; read once."""
-    if not _catalogue:
-        import tomllib
-
-        with open(CATALOGUE, "rb") as f:
-            raw = tomllib.load(f)
-        for code, row in raw.items():
-            _catalogue[code] = ErrorText(code, row["what"], tuple(row.get("why", ())), tuple(row.get("fix", ())))
-    return _catalogue
+    with open(f"{DATA}/errors.toml", "rb") as f:
+        raw = tomllib.load(f)
+    return {
+        code: ErrorText(code, row["what"], tuple(row.get("why", ())), tuple(row.get("fix", ())))
+        for code, row in raw.items()
+    }
 
 
 class PxError(Exception):
-    """A failure that px understands: shown as code, what, Why and Fix, never as a traceback.
+    """A failure that px can explain.  The user sees its code, what, Why and Fix, never a traceback.
 
-    ``why`` and ``fix`` are put in front of the catalogue's own lines, for causes and commands that only
-    the place that raises can know.  With ``whole_fix`` that place knows the cause for certain, and the
-    catalogue's advice, which is for causes that are not known, is left out.
+    ``why`` and ``fix`` come before the catalogue's own lines.  They hold what only the raising code knows.  With
+    ``whole_fix`` that code is certain of the cause, so the catalogue's more general advice is left out.
     """
 
     def __init__(
@@ -83,6 +76,7 @@ class PxError(Exception):
 
     @property
     def why(self) -> tuple[str, ...]:
+        # Lines from the raising code are complete.  They are not formatted: paths and messages may contain braces.
         return self._why + self._fill(catalogue()[self.code].why)
 
     @property
@@ -91,6 +85,7 @@ class PxError(Exception):
 
     @property
     def exit_code(self) -> int:
+        # These two as a shell does.
         if self.code == "PX020":
             return EXIT_NOT_FOUND
         if self.code == "PX021":

@@ -1,31 +1,37 @@
-"""Where px keeps what it makes: ``~/.px``, or ``PX_HOME``."""
+"""The directory in which px keeps everything that it makes: ``~/.px``, or ``PX_HOME``."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from px.project.fingerprint import home_root
+from px.warm.record import home_root
+
+CACHES = {
+    "archives": "archives",  # images as docker and podman load them
+    "editables": "editables",  # the files that an editable install adds to site-packages
+    "elf": "elf-1",  # what the ELF files of an object need; 1 is the version of the format
+    "engines": "engines",  # which engine works on this machine, and layers with empty mount points
+    "interpreters": "interpreters",  # version and platform of the Pythons on this machine
+    "metaflow": "metaflow",  # byte code of Metaflow's own packages
+    "registries": "registries",  # which blobs px has sent to a registry
+    "selections": "selections",  # which artifacts of a lock a runtime gets
+    "sonames": "sonames-1",  # the libraries of a base
+}
+"""Every cache and its directory.  Garbage collection removes old entries from all of them, except those in ``KEPT``."""
+# The engines' cache is small, and running sandboxes may have a layer of it mounted.
+KEPT = frozenset({"engines"})
 
 
+@dataclass(frozen=True)
 class Home:
-    """The directories under px's root; nothing else in px spells these names."""
+    """The directories under px's root.  All code in px takes these paths from here."""
 
-    __slots__ = ("root",)
+    root: Path
 
-    def __init__(self, root: Path):
-        self.root = root
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Home) and other.root == self.root
-
-    def __hash__(self) -> int:
-        return hash(self.root)
-
+    # So that a Home can stand where a path is expected.
     def __fspath__(self) -> str:
         return str(self.root)
-
-    def __repr__(self) -> str:
-        return f"Home({str(self.root)!r})"
 
     @classmethod
     def from_environment(cls) -> Home:
@@ -37,7 +43,7 @@ class Home:
 
     @property
     def index(self) -> Path:
-        """Input key -> oid: a cache, rebuilt from the objects when it is lost."""
+        """Input key -> oid.  This is a cache; ``px store verify`` rebuilds it from the objects."""
         return self.root / "store" / "index"
 
     @property
@@ -48,14 +54,13 @@ class Home:
     def locks(self) -> Path:
         return self.root / "store" / "locks"
 
-    @property
-    def cache(self) -> Path:
-        """What can be thrown away at any time at the cost of being computed again."""
-        return self.root / "cache"
+    def cache(self, name: str) -> Path:
+        """The directory of one cache.  It may be deleted at any time; px computes what it needs again."""
+        return self.root / "cache" / CACHES[name]
 
     @property
     def refs(self) -> Path:
-        """One file per project that px has built an env or image for: the roots of garbage collection."""
+        """One record for each project with an env or image.  They are the roots of garbage collection."""
         return self.root / "refs"
 
     @property

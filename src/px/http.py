@@ -1,7 +1,7 @@
-"""The one HTTP client: pooled connections, proxies and certificates as the environment says, retries.
+"""The only HTTP client in px.  It pools connections, retries, and takes proxies and certificates from the environment.
 
-Credentials never reach a log or an error text: URLs pass through :func:`px.console.redact`, and headers
-are never printed.
+Credentials never reach a log or an error text: URLs pass through :func:`px.console.redact`, and headers are never
+printed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 import os
 import ssl
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -25,15 +26,18 @@ if TYPE_CHECKING:
     from urllib3.response import BaseHTTPResponse
 
 CHUNK = 1 << 18
+# These answers often go away by themselves.  After the last try urllib3 returns the answer instead of raising
+# (raise_on_status), so that the caller can show its status.
 _RETRIES = urllib3.Retry(
     total=4, backoff_factor=0.4, backoff_jitter=0.3, status_forcelist=(429, 500, 502, 503, 504), raise_on_status=False
 )
-# Where distributions keep their certificates, for interpreters that were built for another one.
+# Where Debian, Fedora and Alpine keep their certificates.  A Python that was built for another distribution
+# (python-build-standalone, for example) may look for them in a place that does not exist here.
 _BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 
 
 class FetchError(Exception):
-    """A transfer that did not succeed; ``reason`` is fit to be shown."""
+    """A request or download failed.  ``reason`` has no secrets and can be shown to the user."""
 
     def __init__(self, reason: str, *, status: int | None = None, actual_sha256: str | None = None):
         super().__init__(reason)
@@ -42,8 +46,18 @@ class FetchError(Exception):
         self.actual_sha256 = actual_sha256
 
 
+@dataclass(frozen=True)
+class Download:
+    """A pinned file: its address, and the hash and size that it must have."""
+
+    url: str
+    sha256: str
+    size: int | None = None
+    on_bytes: Callable[[int], None] = lambda _: None
+
+
 class Http:
-    """Connections for one px process; safe to use from many threads."""
+    """The connections of one px process.  Many threads may use it at once."""
 
     def __init__(
         self, *, insecure_hosts: frozenset[str] = frozenset(), connections: int = 8, extra_ca: Path | None = None
@@ -64,7 +78,10 @@ class Http:
         retries: urllib3.Retry | bool = _RETRIES,
         stream: bool = False,
     ) -> BaseHTTPResponse:
-        """Send one request; what cannot be reached is a :class:`FetchError`, any status is an answer."""
+        """Send one request and return the answer, whatever its status.
+
+        A server that cannot be reached is a :class:`FetchError`.
+        """
         plain, found = split_credentials(url)
         sent = {"User-Agent": f"px/{__version__}", **found, **(headers or {})}
         try:
@@ -82,41 +99,26 @@ class Http:
             )
         return answer.data
 
-    def fetch(
-        self,
-        url: str,
-        destination: Path,
-        *,
-        sha256: str,
-        size: int | None = None,
-        headers: Mapping[str, str] | None = None,
-        on_bytes: Callable[[int], None] | None = None,
-    ) -> int:
-        """Download into ``destination`` (which is new) and return the size; a wrong hash is an error.
+    def fetch(self, what: Download, destination: Path) -> int:
+        """Download into ``destination``, a new file, and return its size.  A wrong hash is an error.
 
-        A connection that breaks in the middle is tried again; a file that arrives whole but wrong is not.
+        If the connection breaks, the download starts again.  A whole file with a wrong hash is not fetched again.
         """
         for attempt in range(3):
             try:
-                return self._fetch(url, destination, sha256, size, headers, on_bytes)
+                return self._fetch(what, destination)
             except FetchError as e:
                 destination.unlink(missing_ok=True)
+                # An answer with a status was already repeated by _RETRIES, if that could help.
                 if e.actual_sha256 is not None or e.status is not None or attempt == 2:
                     raise
                 console.debug(f"trying again after: {e.reason}")
         raise AssertionError  # the loop returns or raises
 
-    def _fetch(
-        self,
-        url: str,
-        destination: Path,
-        sha256: str,
-        size: int | None,
-        headers: Mapping[str, str] | None,
-        on_bytes: Callable[[int], None] | None,
-    ) -> int:
-        # The bytes on the wire are what the lock hashes: no transparent decompression.
-        answer = self.request("GET", url, headers={**(headers or {}), "Accept-Encoding": "identity"}, stream=True)
+    def _fetch(self, what: Download, destination: Path) -> int:
+        # The lock has the hash of the file as it is stored.  A server may compress it for the transfer, and the
+        # hash of that would differ.
+        answer = self.request("GET", what.url, headers={"Accept-Encoding": "identity"}, stream=True)
         digest, received = hashlib.sha256(), 0
         try:
             if answer.status != 200:
@@ -126,22 +128,24 @@ class Http:
                     f.write(chunk)
                     digest.update(chunk)
                     received += len(chunk)
-                    if size is not None and received > size:
-                        raise FetchError(f"more than the {size} bytes that the lock says", actual_sha256="(too long)")
-                    if on_bytes is not None:
-                        on_bytes(len(chunk))
+                    # Stop here: a hostile server could otherwise fill the disk.
+                    if what.size is not None and received > what.size:
+                        problem = f"more than the {what.size} bytes that the lock says"
+                        raise FetchError(problem, actual_sha256="(too long)")
+                    what.on_bytes(len(chunk))
         except HTTPError as e:
             raise FetchError(f"the connection broke after {received} bytes: {_reason(e)}") from e
         finally:
             answer.release_conn()
-        if size is not None and received < size:
-            raise FetchError(f"only {received} of {size} bytes arrived")
-        if digest.hexdigest() != sha256:
+        if what.size is not None and received < what.size:
+            raise FetchError(f"only {received} of {what.size} bytes arrived")
+        if digest.hexdigest() != what.sha256:
             raise FetchError("the hash differs", actual_sha256=digest.hexdigest())
         return received
 
     def _pool(self, url: str) -> urllib3.PoolManager:
         parts = urlsplit(url)
+        # A proxy and the choice not to check certificates are properties of a pool, so each pair has its own.
         proxy = proxy_for(parts.scheme, parts.hostname or "")
         insecure = (parts.hostname or "") in self._insecure
         with self._lock:
@@ -152,13 +156,14 @@ class Http:
     def _make_pool(self, proxy: str | None, *, insecure: bool) -> urllib3.PoolManager:
         context = tls_context(self._extra_ca)
         if insecure:
-            # The user named this host as one not to be checked; a warning per request tells nothing new.
+            # The user asked for this host not to be checked.  A warning for every request would say nothing new.
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         timeout = urllib3.Timeout(connect=15, read=float(os.environ.get("PX_HTTP_TIMEOUT", "60")))
         size = self._connections
         if proxy is None:
+            # block=False: threads never wait for a connection; those beyond maxsize are closed after use.
             return urllib3.PoolManager(maxsize=size, block=False, ssl_context=context, timeout=timeout)
         plain, found = split_credentials(proxy)
         auth = {"proxy-authorization": found["Authorization"]} if found else None
@@ -166,10 +171,10 @@ class Http:
 
 
 def tls_context(extra_ca: Path | None = None) -> ssl.SSLContext:
-    """Certificates: ``SSL_CERT_FILE``/``SSL_CERT_DIR``, else OpenSSL's default, else the distribution's bundle.
+    """A context with the certificates of ``SSL_CERT_FILE``/``SSL_CERT_DIR``, OpenSSL's default or the distribution.
 
-    ``PX_EXTRA_CA_CERTS`` and ``extra_ca`` name files with more of them, for private registries and for
-    networks that look into TLS.
+    ``PX_EXTRA_CA_CERTS`` and ``extra_ca`` name files with further certificates, for private registries and for
+    networks that intercept TLS.
     """
     context = ssl.create_default_context()
     if not os.environ.get("SSL_CERT_FILE") and not context.cert_store_stats()["x509_ca"]:
@@ -184,7 +189,7 @@ def tls_context(extra_ca: Path | None = None) -> ssl.SSLContext:
 
 
 def proxy_for(scheme: str, host: str) -> str | None:
-    """The proxy that the environment names for this host, in the way that curl and uv read it."""
+    """The proxy for this host, from the variables that curl and uv read (HTTPS_PROXY, ALL_PROXY, NO_PROXY)."""
     from urllib.request import getproxies_environment, proxy_bypass
 
     proxies = getproxies_environment()
@@ -194,7 +199,7 @@ def proxy_for(scheme: str, host: str) -> str | None:
 
 
 def split_credentials(url: str) -> tuple[str, dict[str, str]]:
-    """Take ``user:password@`` out of a URL and return it as a header instead."""
+    """Remove ``user:password@`` from a URL; return the URL and the credentials as a header."""
     parts = urlsplit(url)
     if parts.username is None and parts.password is None:
         return url, {}
@@ -204,6 +209,7 @@ def split_credentials(url: str) -> tuple[str, dict[str, str]]:
 
 
 def _reason(error: Exception) -> str:
+    # urllib3's MaxRetryError wraps the error that says what happened.
     cause = getattr(error, "reason", None)
     return str(cause if isinstance(cause, Exception) else error) or type(error).__name__
 

@@ -1,4 +1,4 @@
-"""The one way px starts another program and waits for it."""
+"""The only way in which px starts another program and waits for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Finished:
-    """How a program ended; a negative code is the signal that ended it, as in :mod:`subprocess`."""
+    """How a program ended.  As in :mod:`subprocess`, a negative code is the signal that killed it."""
 
     code: int
     stdout: str
@@ -36,10 +36,10 @@ def run(
     stdin: bytes | None = None,
     show: bool = False,
 ) -> Finished:
-    """Run ``argv`` to its end and return what it said.
+    """Run ``argv``, wait until it ends, and return its output.
 
-    ``env`` replaces the environment; ``show`` lets standard error through to the user as it comes
-    (progress of long work) instead of capturing it.
+    ``env`` replaces the whole environment.  With ``show`` the user sees standard error as it comes, for long work
+    that reports its progress; otherwise it is captured.
     """
     command = [os.fspath(a) for a in argv]
     console.debug(f"run: {' '.join(console.redact(a) for a in command)}")
@@ -47,6 +47,7 @@ def run(
         command,
         cwd=cwd,
         env=None if env is None else dict(env),
+        # Never px's own standard input: a program that waits for an answer would hang.
         input=stdin,
         stdin=subprocess.DEVNULL if stdin is None else None,
         stdout=subprocess.PIPE,
@@ -58,26 +59,31 @@ def run(
 
 
 class _TerminatedError(BaseException):
-    """Px was told to end; not an error that anything but :func:`tidy_end` may catch."""
+    """SIGTERM or SIGHUP arrived.  A BaseException, so that no ``except Exception`` on the way stops it."""
 
 
 @contextmanager
 def tidy_end() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP undo what is half-made, as Ctrl-C does, before they end px the way they always do."""
+    """Let SIGTERM and SIGHUP run the ``finally`` blocks inside, as Ctrl-C does, before they end px.
+
+    Without this the signals end Python at once, and half-written files stay on the disk.
+    """
     import signal
     import threading
 
     def stop(number: int, _: object) -> None:
         raise _TerminatedError(number)
 
-    # Only the main thread may set handlers.
+    # Python lets only the main thread set handlers.
     numbers = (signal.SIGTERM, signal.SIGHUP) if threading.current_thread() is threading.main_thread() else ()
+    # A program that uses px as a library may have handlers of its own, and nohup ignores SIGHUP: both stay as they are.
     mine = [n for n in numbers if signal.getsignal(n) is signal.SIG_DFL]
     for number in mine:
         signal.signal(number, stop)
     try:
         yield
     except _TerminatedError as e:
+        # End by the signal itself, not by an exit code: the parent process can tell the two apart.
         signal.signal(e.args[0], signal.SIG_DFL)
         os.kill(os.getpid(), e.args[0])
     finally:

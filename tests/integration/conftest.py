@@ -31,7 +31,7 @@ SPECS = [
 @pytest.fixture(scope="session", autouse=True)
 def _usable_bases(warm_home: Home) -> Iterator[None]:
     """Bases whose packages the mirror still has: locked anew when the shipped pins have gaps."""
-    found = usable_locks(warm_home.cache / "usable-bases")
+    found = usable_locks(warm_home.root / "tests" / "usable-bases")
     with pytest.MonkeyPatch.context() as patch:
         if found is not None:
             patch.setenv("PX_BASES", str(found))

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.index import Index
+from tests.support.needs import only_for
 from tests.support.px import PX, UV, run_px, snapshot
 
 
@@ -457,8 +458,7 @@ def test_a_pylock_is_read_and_never_written(app: Path, index: Index) -> None:
 
 
 def test_a_read_only_project_runs(synced: Path) -> None:
-    if os.getuid() == 0:
-        pytest.skip("root may write everywhere: nothing is read-only for it")
+    only_for("an ordinary user", "root may write everywhere: nothing is read-only for it")
     synced.chmod(0o555)
     try:
         run_px("run", "python", "-c", "pass", cwd=synced)

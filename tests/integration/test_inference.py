@@ -21,16 +21,16 @@ from px.debian.mirror import mirrors
 from px.errors import PxError
 from px.http import Http
 from px.project.uv import find_uv
-from px.sandbox import capabilities, sonames
-from px.sandbox.bases import Layer as SystemLayer
-from px.sandbox.bases import ensure_base, ensure_system_layer, load_base_lock
-from px.sandbox.inference import Inference, LockedPackage, infer_env
-from px.sandbox.linkcheck import check_layers, missing_error
+from px.sandbox.layers.base import ensure_base, load_base_lock
+from px.sandbox.layers.system import ensure_system_layer
 from px.sandbox.manifest import SandboxManifest
-from px.sandbox.merged import Layer, base_sonames
+from px.sandbox.needs import capabilities, sonames
+from px.sandbox.needs.inference import Inference, LockedPackage, infer_env
+from px.sandbox.needs.linkcheck import check_layers, link_error
+from px.sandbox.needs.merged import Contents, base_sonames
 from px.store.files import write_atomically
 from px.store.locks import locked
-from px.store.objects import Store, tree_spec
+from px.store.objects import Store
 from tests.support.trees import put_pkg_build, write_tree
 
 if TYPE_CHECKING:
@@ -54,16 +54,13 @@ class World:
 
     @property
     def cache(self) -> Path:
-        return self.home.cache / "tests-inference"
+        return self.home.root / "tests" / "inference"
 
-    def layer(self, layer: SystemLayer) -> Layer:
-        return Layer(layer.tree, tree_spec(self.store.payload(layer.kind, layer.oid)), layer.oid)
-
-    def system(self, base: str, *names: str, architecture: str = "amd64") -> list[Layer]:
+    def system(self, base: str, *names: str, architecture: str = "amd64") -> list[Contents]:
         """The base, and the layer with these capabilities if it lacks any of them."""
         found = ensure_base(self.store, load_base_lock(base, architecture))
         more = ensure_system_layer(self.store, found, names) if names else None
-        return [self.layer(layer) for layer in (found, more) if layer is not None]
+        return [layer.contents(self.store) for layer in (found, more) if layer is not None]
 
     def wheel(self, requirement: str) -> dict[str, bytes]:
         """The ELF files and RECORD of a wheel for CPython 3.11 on x86_64, below ``lib/``."""
@@ -188,13 +185,13 @@ def test_pillow_built_from_source_needs_imagecodecs_and_finds_all_of_it_there(
     assert found.capabilities <= {"imagecodecs", "x11"}  # Debian's build can take screenshots, too
 
 
-def image(world: World, tmp_path: Path, files: Mapping[str, bytes], *capabilities_: str) -> list[Layer]:
+def image(world: World, tmp_path: Path, files: Mapping[str, bytes], *capabilities_: str) -> list[Contents]:
     """An image of debian-12 with these files of one distribution, psycopg2, in site-packages."""
     placed = {f"{SITE}/{path.removeprefix('lib/')}": content for path, content in files.items()}
     rows = "".join(f"{path.removeprefix(SITE + '/')},,\n" for path in placed)
     placed[f"{SITE}/psycopg2-2.9.5.dist-info/RECORD"] = rows.encode()
     root = tmp_path / "env"
-    return [*world.system("debian-12", *capabilities_), Layer(root, write_tree(root, placed))]
+    return [*world.system("debian-12", *capabilities_), Contents(root, write_tree(root, placed))]
 
 
 def test_the_link_check_stops_an_image_that_lacks_libpq(world: World, tmp_path: Path) -> None:
@@ -203,7 +200,7 @@ def test_the_link_check_stops_an_image_that_lacks_libpq(world: World, tmp_path: 
     assert {(p.missing, p.package, p.capability, p.fatal) for p in problems} == {
         ("libpq.so.5", "psycopg2", "postgres", True)
     }
-    error = missing_error(problems, "debian-12")
+    error = link_error(problems, "debian-12")
     assert isinstance(error, PxError)
     text = str(error)
     assert "PX902" in text
@@ -223,7 +220,7 @@ def test_a_program_of_a_newer_glibc_is_caught_with_the_base_that_would_do(world:
     assert problems
     assert {p.library for p in problems} == {"libc.so.6"}
     assert {(p.package, p.bases, p.fatal) for p in problems} == {("psycopg2", ("debian-13",), True)}
-    error = missing_error(problems, "debian-12")
+    error = link_error(problems, "debian-12")
     assert error is not None
     assert '[tool.px.sandbox].base = "debian-13"' in str(error)
 

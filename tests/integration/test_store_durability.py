@@ -18,6 +18,7 @@ from px.home import Home
 from px.store.objects import Store
 from px.store.verify import verify
 from tests.support.index import Index
+from tests.support.needs import need
 from tests.support.px import PX, UV, run_px
 
 MAKE = textwrap.dedent(
@@ -90,13 +91,9 @@ def in_small_file_system(tmp_path: Path, script: str) -> subprocess.CompletedPro
     small = tmp_path / "small"
     small.mkdir()
     text = f"mount -t tmpfs -o size=6m none {small} && export SMALL={small} && {script}"
-    if shutil.which("unshare") is None:
-        pytest.skip("needs unshare (util-linux)")
+    need("user namespaces")
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", text]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if "unshare failed" in done.stderr or "mount: " in done.stderr:
-        pytest.skip(f"user namespaces do not work here: {done.stderr.strip()}")
-    return done
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_a_full_disk_is_px810_and_harms_nothing(app: Path, index: Index, tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ from typing import IO, TYPE_CHECKING
 
 from px.engines.bubblewrap import Bubblewrap
 from px.engines.session import Session
-from px.engines.spec import Mount, RunSpec, User
 from px.errors import PxError
 from px.home import Home
-from px.sandbox import bases
+from px.sandbox.layers import base as bases
 from px.store.objects import Store
+from px.warm.spec import Mount, RunSpec, User
 
 if TYPE_CHECKING:
     from px.engines.remote import Process

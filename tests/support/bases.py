@@ -15,10 +15,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from px.debian import lock as locks
+from px.debian.locking.relock import Archive, load_capability_seeds, load_seeds, relock
 from px.debian.mirror import mirrors
-from px.debian.relock import load_capability_seeds, load_seeds, relock
 from px.http import FetchError, Http
-from px.sandbox.bases import SHIPPED, host_architecture, load_base_lock
+from px.platforms import host_architecture
+from px.sandbox.layers.base import SHIPPED, load_base_lock
 
 NAMES = ("debian-12", "debian-13")
 
@@ -59,5 +60,5 @@ def _gone(name: str, architecture: str) -> list[str]:
 def _relock(directory: Path) -> None:
     for name, seeds in load_seeds().items():
         for architecture in seeds.architectures:
-            lock = relock(Http(), mirrors("")[0], seeds, architecture, load_capability_seeds(name))
+            lock = relock(Archive(mirrors("")[0]), seeds, architecture, load_capability_seeds(name))
             (directory / locks.file_name(name, architecture)).write_bytes(locks.encode(lock))

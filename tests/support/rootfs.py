@@ -7,20 +7,18 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
-from px.engines import binary
+from px.engines.bubblewrap import select
+from px.warm.bubblewrap import candidates
+from tests.support.needs import need
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-NEEDED = "these tests run programs in a base, and bubblewrap cannot make a namespace here"
-
 
 def bubblewrap() -> str:
-    path = binary.select(binary.candidates())
-    if not isinstance(path, str):
-        pytest.skip(f"{NEEDED}: {path}")
+    need("bubblewrap")
+    path = select(candidates())
+    assert isinstance(path, str)
     return path
 
 
@@ -44,3 +42,9 @@ def run_in(
     command += ["--uid", "0", "--gid", "0", "--cap-add", "ALL"] if root else ["--uid", "1000", "--gid", "1000"]
     command += ["--chdir", "/", "--", *argv]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def tar(tree: Path, target: Path) -> None:
+    """A tree of the store as an archive, with modes as an image has them."""
+    options = ["--owner=0", "--group=0", "--mode=u+w", "--numeric-owner"]
+    subprocess.run(["tar", "-cf", str(target), *options, "-C", str(tree), "."], check=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import ssl
 import subprocess
 import threading
@@ -12,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
+from tests.support.needs import need
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,8 +39,7 @@ class _Hello(BaseHTTPRequestHandler):
 
 @contextmanager
 def serve_https(directory: Path) -> Iterator[Server]:
-    if shutil.which("openssl") is None:
-        pytest.skip("needs the openssl program to make a certificate")
+    need("openssl")
     key, certificate = directory / "key.pem", directory / "ca.pem"
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     command += ["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from px import __version__, console
+from px.__main__ import main
 from px.cli.main import COMMANDS, GROUPS, run
-from px.cli.target import resolve
 from px.errors import EXIT_INTERNAL
+from px.warm.target import OnHost, resolve
 from tests.support.px import PX, run_px
 
 
@@ -32,10 +33,6 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    import importlib
-
-    module = importlib.import_module(f"px.cli.commands.{COMMANDS[name].module}")
-    assert COMMANDS[name].summary == module.SUMMARY
     with pytest.raises(SystemExit) as caught:
         run([*name.split(" "), "--help"])
     assert caught.value.code == 0
@@ -161,16 +158,14 @@ def test_an_answer_that_nobody_can_take(arguments: list[str], tmp_path: Path) ->
 def test_a_sandbox_that_cannot_be_started_is_no_answer_that_cannot_be_written(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def no_process(_target: str, _arguments: list[str]) -> int:
+    def no_process(*_: object) -> int:
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    def leave(code: int) -> None:
-        raise SystemExit(code)
-
-    monkeypatch.setattr("px.cli.sandboxed.run_warm", no_process)
-    monkeypatch.setattr("os._exit", leave)
+    monkeypatch.setattr("px.warm.start._run_in_sandbox", no_process)
+    monkeypatch.setattr("px.workflow.run.run_in_sandbox", no_process)
+    monkeypatch.setattr("sys.argv", ["px", "run", "--sandbox", "python"])
     with pytest.raises(SystemExit) as ended:
-        run(["run", "--sandbox", "python"])
+        main()
     assert ended.value.code == EXIT_INTERNAL
     assert "temporarily unavailable" in capsys.readouterr().err
 
@@ -193,12 +188,12 @@ def places(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_targets_in_their_order(places: Path) -> None:
+def test_targets_in_their_order(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(places / "cwd")
     binaries = str(places / "bin")
 
     def found(target: str) -> list[str] | None:
-        path = f"{binaries}:{places / 'other'}"
-        return resolve(target, ["-x", "--json"], cwd=str(places / "cwd"), binaries=binaries, path=path)
+        return resolve(target, ["-x", "--json"], OnHost(binaries, f"{binaries}:{places / 'other'}"))
 
     python = f"{binaries}/python"
     assert found("script.py") == [python, "script.py", "-x", "--json"]

@@ -1,1 +1,1 @@
-"""Alpine without Alpine's tools: signed indexes, versions, dependencies and .apk files."""
+"""Alpine packages to file trees, without apk: signed indexes, versions, dependencies and .apk files."""

@@ -1,8 +1,8 @@
-"""Reading .apk files and indexes: gzip streams one after the other, a tar archive in each.
+"""A reader for .apk files and indexes: several gzip streams in a row, each with a tar archive.
 
-The first stream holds a signature over the second.  In a package the second is the control part, whose
-``datahash`` is the sha256 of the third, the files; so one signature, or one hash of the control part in a
-signed index, vouches for everything.
+The first stream has a signature of the second.  In a package the second stream is the control part, and its
+``datahash`` is the sha256 of the third stream, which has the files.  So the signature, or the hash of the control part
+in a signed index, covers the whole package.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from px.debian.archive import FILE, BadArchiveError, members
 
 @dataclass(frozen=True)
 class Stream:
-    """One gzip stream: its bytes as they are in the file, and what they hold."""
+    """One gzip stream: its compressed bytes, which are what signatures and hashes cover, and its content."""
 
     packed: bytes
     content: bytes
@@ -27,7 +27,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Apk:
-    """A package: what it says about itself, the hash by which an index knows it, and its files."""
+    """A package: its .PKGINFO, the hash of its control part, by which an index names it, and its files."""
 
     info: dict[str, list[str]]
     control_sha1: str
@@ -39,9 +39,10 @@ class Apk:
 
 
 def streams(content: bytes) -> list[Stream]:
-    """Cut a file at the ends of its gzip streams."""
+    """Split a file into its gzip streams."""
     found, rest = [], content
     while rest:
+        # gzip.decompress would join the streams; decompressobj stops at the end of the first one.
         unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
         try:
             unpacked = unpacker.decompress(rest) + unpacker.flush()
@@ -55,8 +56,10 @@ def streams(content: bytes) -> list[Stream]:
 
 
 def read_apk(content: bytes) -> Apk:
-    """Take a package apart and check that its files are those that its control part names."""
+    """Read a package, and check that its files have the hash that its control part names."""
+    # The signature is not checked here: a lock pins the whole file, and a signed index names the control part.
     parts = streams(content)
+    # The stream with the signature is optional.
     if parts and any(name.startswith(".SIGN.") for name in parts[0].files()):
         parts = parts[1:]
     if len(parts) != 2:
@@ -69,7 +72,7 @@ def read_apk(content: bytes) -> Apk:
 
 
 def parse_info(text: bytes) -> dict[str, list[str]]:
-    """``.PKGINFO``: ``name = value`` lines, some of them repeated."""
+    """Parse ``.PKGINFO``: lines of ``name = value``, some of them repeated."""
     found: dict[str, list[str]] = {}
     for line in text.decode("utf-8", "replace").splitlines():
         name, equals, value = line.partition(" = ")

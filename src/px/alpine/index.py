@@ -1,7 +1,7 @@
-"""Alpine's package indexes, and choosing packages from them.
+"""Alpine's package indexes, and a solver for their dependencies.
 
-Dependencies name packages, libraries (``so:libssl.so.3``), commands (``cmd:awk``) or paths; all of them are
-provided by packages, with or without a version.
+A dependency names a package, a library (``so:libssl.so.3``), a command (``cmd:awk``) or a path.  Packages list those
+that they provide, with or without a version.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from px.alpine.versions import satisfies, sort_key
-from px.debian.solver import UnsolvableError
+from px.debian.locking.solver import UnsolvableError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -23,13 +23,14 @@ _TOKEN = re.compile(r"(?P<name>[^<>=~]+)(?:(?P<relation>[<>=~]+)(?P<version>.+))
 
 @dataclass(frozen=True)
 class Wish:
-    """One dependency, provided name or conflict."""
+    """A name with an optional version condition: a dependency, a provided name or a conflict."""
 
     name: str
     relation: str = ""
     version: str = ""
 
     def accepts(self, version: str) -> bool:
+        # A name that is provided without a version satisfies only wishes without a version.
         return not self.relation or (bool(version) and satisfies(version, self.relation, self.version))
 
     def __str__(self) -> str:
@@ -45,7 +46,7 @@ def parse_wish(token: str) -> Wish:
 
 @dataclass(frozen=True)
 class Package:
-    """One stanza of an index."""
+    """One package in an index."""
 
     name: str
     version: str
@@ -73,6 +74,8 @@ def parse_index(text: str, repository: str) -> list[Package]:
 
 
 def _package(stanza: str, repository: str) -> Package:
+    # One letter for each field: P name, V version, S size, C checksum, D dependencies, p provides, k priority.
+    # A checksum starts with Q1, which stands for sha1 in base64.  A dependency that starts with "!" is a conflict.
     rows = {line[0]: line[2:] for line in stanza.splitlines() if line[1:2] == ":"}
     tokens = rows.get("D", "").split()
     return Package(
@@ -89,7 +92,7 @@ def _package(stanza: str, repository: str) -> Package:
 
 
 class Index:
-    """The newest version of every package, and who provides what."""
+    """The newest version of every package."""
 
     def __init__(self, packages: Iterable[Package]):
         self.newest: dict[str, Package] = {}
@@ -99,7 +102,7 @@ class Index:
                 self.newest[package.name] = package
 
     def matches(self, wish: Wish) -> list[Package]:
-        """Packages that meet a wish: the one of that name first, then by priority and name."""
+        """The packages that satisfy ``wish``: the one of that name first, then by priority and name."""
         found = [p for p in self.newest.values() if p.meets(wish)]
         return sorted(found, key=lambda p: (p.name != wish.name, -p.priority, p.name))
 
@@ -107,12 +110,13 @@ class Index:
 def solve(
     index: Index, seeds: Iterable[str], *, drop: Collection[str] = (), installed: Mapping[str, Package] | None = None
 ) -> dict[str, Package]:
-    """Everything that ``seeds`` need beyond ``installed``, by name."""
+    """The packages that ``seeds`` need in addition to ``installed``, by name (see px.debian.locking.solver)."""
     installed = dict(installed or {})
     chosen, asked_by = dict(installed), dict[str, str]()
     pending: deque[tuple[Wish, str]] = deque((parse_wish(seed), "") for seed in sorted(set(seeds)))
     while pending:
         wish, needer = pending.popleft()
+        # Unlike Debian's, a dependency has no alternatives: a package that provides the name takes their place.
         if wish.name in drop or any(p.meets(wish) for p in chosen.values()):
             continue
         found = next(iter(index.matches(wish)), None)

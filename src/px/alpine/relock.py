@@ -1,7 +1,7 @@
-"""Making the lock of an Alpine base.
+"""Makes the lock of an Alpine base.
 
-An index knows a package by the sha1 of its control part only, so the packages themselves are fetched and
-followed from that hash to their files before the lock pins them by sha256.
+Alpine's index has only the sha1 of a package's control part.  So px downloads every package, checks it from that hash
+down to its files, and pins the sha256 of the whole file.
 """
 
 from __future__ import annotations
@@ -18,73 +18,59 @@ from px.alpine.index import Index, Package, parse_index, solve
 from px.alpine.signature import verify
 from px.debian.archive import BadArchiveError
 from px.debian.lock import PinnedPackage
+from px.debian.locking.release import UntrustedError
+from px.debian.locking.relock import choose
 from px.debian.mirror import Mirror
-from px.debian.release import UntrustedError
-from px.debian.relock import choose
 from px.errors import PxError
 from px.http import FetchError
+from px.platforms import machine_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime
 
     from px.debian.lock import BaseLock, Closure
-    from px.debian.relock import Seeds
-    from px.http import Http
+    from px.debian.locking.relock import Archive, Seeds
 
 MIRROR, KEYS = "PX_ALPINE_MIRROR", "PX_ALPINE_KEYS"
 REPOSITORIES = ("main", "community")
-ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 def mirror(base: str) -> Mirror:
-    """The archive that ``PX_ALPINE_MIRROR`` names: the directory that has v3.20."""
+    """The mirror that ``PX_ALPINE_MIRROR`` names: the directory that contains v3.20."""
     url = os.environ.get(MIRROR, "").rstrip("/")
     if not url:
         problem = "px does not know where Alpine's packages are"
-        raise PxError("PX900", base=base, problem=problem, fix=[f"Name a mirror: export {MIRROR}=URL"])
+        raise PxError("PX900", base=base, problem=problem, fix=[f"Choose a mirror: export {MIRROR}=URL"])
     return Mirror(url, url, MIRROR)
 
 
 def keys_directory(base: str) -> Path:
-    """The directory of trusted keys that ``PX_ALPINE_KEYS`` names; Alpine ships it as ``/etc/apk/keys``."""
+    """The directory of trusted keys that ``PX_ALPINE_KEYS`` names.  On Alpine it is ``/etc/apk/keys``."""
     named = os.environ.get(KEYS, "")
     if not named or not Path(named).is_dir():
-        problem = f"{KEYS} names no directory of Alpine's public keys"
+        problem = f"{KEYS} does not name a directory with Alpine's public keys"
         raise PxError(
             "PX900",
             base=base,
             problem=problem,
-            fix=[f"Copy /etc/apk/keys of an Alpine that you trust: export {KEYS}=DIR"],
+            fix=[f"Copy /etc/apk/keys from an Alpine system that you trust, and set: export {KEYS}=DIR"],
         )
     return Path(named)
 
 
-def relock(
-    http: Http,
-    source: Mirror,
-    seeds: Seeds,
-    architecture: str,
-    capabilities: Mapping[str, Closure],
-    keys: Path,
-    now: datetime,
-) -> BaseLock:
-    """Read the signed indexes, choose, fetch and check every package, and pin it."""
-    machine = ARCHITECTURES[architecture]
-    found = [
-        p
-        for r in REPOSITORIES
-        for p in _index(http, f"{source.main}/{seeds.codename}/{r}/{machine}", r, keys, seeds.name)
-    ]
-    index = Index(found)
+def relock(archive: Archive, seeds: Seeds, architecture: str, capabilities: Mapping[str, Closure]) -> BaseLock:
+    """Read the signed indexes, choose packages, download and check each of them, and pin it."""
+    index = Index([p for repository in REPOSITORIES for p in _index(archive, seeds, repository, architecture)])
     chosen = choose(partial(solve, index), seeds, capabilities)
-    pins = {n: _pin(http, source, seeds, machine, p, architecture) for n, p in sorted(chosen.packages.items())}
-    return chosen.lock(seeds, architecture, f"{now:%Y%m%dT%H%M%SZ}", pins)
+    pins = {name: _pin(archive, seeds, package, architecture) for name, package in sorted(chosen.packages.items())}
+    # Alpine has no snapshot archive, so this is simply the time of locking.
+    return chosen.lock(seeds, architecture, f"{archive.now:%Y%m%dT%H%M%SZ}", pins)
 
 
-def _index(http: Http, url: str, repository: str, keys: Path, base: str) -> list[Package]:
+def _index(archive: Archive, seeds: Seeds, repository: str, architecture: str) -> list[Package]:
+    base, url = seeds.name, f"{archive.mirror.main}/{seeds.codename}/{repository}/{machine_of(architecture)}"
     try:
-        return parse_index(_signed_index(http.get(f"{url}/APKINDEX.tar.gz"), keys), repository)
+        return parse_index(_signed_index(archive.http.get(f"{url}/APKINDEX.tar.gz"), archive.keys), repository)
     except FetchError as e:
         problem = f"the index of {repository} cannot be fetched: {e.reason}"
         raise PxError("PX900", base=base, problem=problem, why=[f"The address is {console.redact(url)}."]) from e
@@ -94,6 +80,7 @@ def _index(http: Http, url: str, repository: str, keys: Path, base: str) -> list
 
 
 def _signed_index(content: bytes, keys: Path) -> str:
+    # The signature and the index.
     parts = streams(content)
     if len(parts) != 2:
         raise UntrustedError("it is not signed")
@@ -101,16 +88,17 @@ def _signed_index(content: bytes, keys: Path) -> str:
     return parts[1].files()["APKINDEX"].decode("utf-8")
 
 
-def _pin(http: Http, source: Mirror, seeds: Seeds, machine: str, package: Package, architecture: str) -> PinnedPackage:
-    path = f"{seeds.codename}/{package.repository}/{machine}/{package.file_name}"
+def _pin(archive: Archive, seeds: Seeds, package: Package, architecture: str) -> PinnedPackage:
+    path = f"{seeds.codename}/{package.repository}/{machine_of(architecture)}/{package.file_name}"
     try:
-        content = http.get(f"{source.main}/{path}")
+        content = archive.http.get(f"{archive.mirror.main}/{path}")
         apk = read_apk(content)
     except FetchError as e:
         problem = f"{package.file_name} cannot be fetched: {e.reason}"
         raise PxError("PX900", base=seeds.name, problem=problem) from e
     except (BadArchiveError, ValueError) as e:
         raise PxError("PX900", base=seeds.name, problem=f"{package.file_name} is damaged: {e}") from e
+    # read_apk has checked the files against the control part; this checks the control part against the signed index.
     if len(content) != package.size or apk.control_sha1 != package.control_sha1:
         problem = f"{package.file_name} is not the package that the signed index names"
         raise PxError("PX900", base=seeds.name, problem=problem)

@@ -6,25 +6,35 @@ that ``px --help`` imports none.
 
 from __future__ import annotations
 
+import argparse
+import difflib
 import errno
+import importlib
 import io
 import os
 import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from px import __version__
+from px import __version__, console
+from px.cli.answer import emit_json
+from px.errors import EXIT_INTERNAL, PxError
+from px.warm.record import here
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Sequence
 
+    from px.project.context import Context
 
+
+@dataclass(frozen=True)
 class Command:
     """A row of the command table."""
 
-    def __init__(self, module: str, summary: str):
-        self.module = module
-        self.summary = summary
+    module: str
+    summary: str
 
 
 COMMANDS: dict[str, Command] = {
@@ -37,14 +47,16 @@ COMMANDS: dict[str, Command] = {
     "test": Command("test", "Run the project's tests in the env"),
     "status": Command("status", "Show the project's state and what to do next"),
     "pack image": Command("pack_image", "Make a deployable OCI image of the project and its sandbox"),
-    "pack verify": Command("pack_verify", "Make an image again from what it was made from, and compare"),
+    "pack verify": Command("pack_verify", "Build an image again from its commit, and compare"),
     "sandbox explain": Command("sandbox_explain", "Show the sandbox: base, capabilities and why, packages, ids"),
     "sandbox add": Command("sandbox_add", "Add system capabilities to the sandbox"),
     "sandbox remove": Command("sandbox_remove", "Remove system capabilities from the sandbox"),
     "sandbox list": Command("sandbox_list", "List the bases and capabilities that there are"),
     "sandbox ps": Command("sandbox_ps", "List the sandboxes of Metaflow steps that are running"),
     "sandbox reap": Command("sandbox_reap", "End the sandboxes that killed runs left behind"),
-    "base lock": Command("base_lock", "Pin a base anew from the archive's signed index (for px's maintainers)"),
+    "base lock": Command(
+        "base_lock", "Make a base's lock again from the archive's signed index (for px's maintainers)"
+    ),
     "why": Command("why", "Show why a package is in the lock"),
     "store verify": Command("store_verify", "Check every object in the store, and repair what is damaged"),
     "store gc": Command("store_gc", "Remove what no project uses"),
@@ -62,7 +74,7 @@ _ALONE = ("-q", "--quiet", "-v", "--verbose", "--debug", "--json", "--no-color",
 
 
 def main() -> None:
-    """Run px; the console script."""
+    """Run px the full way."""
     try:
         code = run(sys.argv[1:])
         if sys.stdout is not None:  # None where the caller closed it
@@ -76,26 +88,12 @@ def _unwritten(error: OSError) -> int:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered must not fail again at the end
     if isinstance(error, BrokenPipeError):
         return 141  # the reader of our output is gone: not an error of ours
-    from px.errors import EXIT_INTERNAL
-
     sys.stderr.write(f"px: the answer cannot be written: {error.strerror}\n")
     return EXIT_INTERNAL
 
 
 def run(argv: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
-    if len(argv) > 1 and argv[0] == "run" and not argv[1].startswith("-"):
-        # No flags of px: nothing to parse, and, if nothing changed since the last run, nothing to do but that.
-        from px.cli.host import run_warm
-
-        run_warm(argv[1], list(argv[2:]))
-    if len(argv) > 2 and argv[0] == "run" and argv[1] == "--sandbox" and not argv[2].startswith("-"):
-        _run_warm_sandbox(argv[2], list(argv[3:]))
-    if argv[:1] == ["sync"] and argv[1:] in ([], ["--sandbox"]):
-        from px.cli.host import sync_warm
-
-        if sync_warm("sandbox" if argv[1:] else "host"):
-            return 0
     leading, rest = _split(argv)
     if not rest:
         return _without_command(leading)
@@ -114,25 +112,6 @@ def run(argv: Sequence[str]) -> int:
     return _run_command(name, [*leading, *rest])
 
 
-def _run_warm_sandbox(target: str, arguments: list[str]) -> None:
-    from px.cli import sandboxed
-
-    try:
-        code = sandboxed.run_warm(target, arguments)
-    except Exception as e:
-        from px.errors import PxError
-
-        if isinstance(e, PxError):
-            return  # said in full by the ordinary way
-        if isinstance(e, BrokenPipeError):
-            raise
-        code = _failed(e)
-    if code is not None:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)  # nothing is left to do, and an orderly end of the interpreter takes milliseconds
-
-
 def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Separate the flags in front of the command from the rest."""
     i = 0
@@ -142,10 +121,6 @@ def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _run_command(name: str, argv: list[str]) -> int:
-    import importlib
-
-    from px import console
-
     module = importlib.import_module(f"px.cli.commands.{COMMANDS[name].module}")
     parser = make_parser(name)
     module.configure(parser)
@@ -154,10 +129,8 @@ def _run_command(name: str, argv: list[str]) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr is: a terminal may lack a sign that we print
     level = console.QUIET if args.quiet else console.DEBUG if args.debug else console.NORMAL + min(args.verbose, 1)
     console.configure(level=level, color=False if args.no_color else None)
-    from px.cli.context import Context
-
     try:
-        code: int = module.main(args, Context.from_arguments(args))
+        code: int = module.main(args, context_from(args))
         return code
     except KeyboardInterrupt:
         sys.stderr.write("\nInterrupted.\n")
@@ -170,35 +143,37 @@ def _run_command(name: str, argv: list[str]) -> int:
         return _failed(e, debug=args.debug, as_json=args.json)
 
 
+def context_from(args: argparse.Namespace) -> Context:
+    """The common flags and the places, computed once from the command line and the environment."""
+    from px.project.context import Context  # not at the top: `px COMMAND --help` needs none
+
+    directory = Path(args.project).absolute() if args.project else Path(here())
+    if args.project and not directory.is_dir():
+        problem, example = "there is no such directory", "px --project path/to/project sync"
+        raise PxError("PX040", option="--project", value=args.project, problem=problem, example=example)
+    return Context.from_environment(directory, offline=args.offline, frozen=args.frozen)
+
+
 def _failed(error: Exception, *, debug: bool = False, as_json: bool = False) -> int:
-    from px import console
-    from px.errors import EXIT_INTERNAL, PxError
-
     if debug:
-        import traceback
-
         traceback.print_exc()
     if isinstance(error, PxError):
         lines = [console.redact(line) for line in error.lines()]
         details: dict[str, object] = error.as_json()
         message, code = f"{error.code}  {error.what}", error.exit_code
     else:
-        message = f"px failed in a way that it does not understand: {type(error).__name__}: {error}"
+        message = f"px failed unexpectedly: {type(error).__name__}: {error}"
         lines = [message, "", "Fix:", "  • Run it again with --debug and report what it prints: this is a bug in px."]
         details, code = {"code": "internal"}, EXIT_INTERNAL
     lines[0] = console.paint(lines[0], "red")
     sys.stderr.write("\n".join(lines) + "\n")
     if as_json:
-        from px.cli.context import emit_json
-
         emit_json("error", console.redact(message), details)
     return code
 
 
 def make_parser(name: str) -> argparse.ArgumentParser:
     """A parser for one command that has the flags that all commands have."""
-    import argparse
-
     parser = argparse.ArgumentParser(
         prog=f"px {name}",
         description=COMMANDS[name].summary + ".",
@@ -207,7 +182,7 @@ def make_parser(name: str) -> argparse.ArgumentParser:
     )
     common = parser.add_argument_group("flags of every command")
     common.add_argument("-q", "--quiet", action="store_true", help="say only warnings and errors")
-    common.add_argument("-v", "--verbose", action="count", default=0, help="say what is decided, and why")
+    common.add_argument("-v", "--verbose", action="count", default=0, help="say more: what px decides, and why")
     common.add_argument("--debug", action="store_true", help="say everything, with tracebacks")
     common.add_argument("--json", action="store_true", help="answer with one JSON object on standard output")
     common.add_argument("--no-color", action="store_true", help="no colours (also: NO_COLOR)")
@@ -250,8 +225,6 @@ def _group_help(group: str) -> str:
 
 
 def _unknown(name: str) -> int:
-    import difflib
-
     near = difflib.get_close_matches(name, [*COMMANDS, *GROUPS], n=1)
     sys.stderr.write(f"px: there is no command {name!r}\n")
     sys.stderr.write(f"hint: did you mean `px {near[0]}`?\n" if near else "hint: `px --help` lists the commands\n")

@@ -1,1 +1,1 @@
-"""Debian without Debian's tools: signed indexes, versions, dependencies, .deb files and what their scripts would do."""
+"""Debian packages to file trees, without dpkg and apt and without running any maintainer script."""

@@ -1,8 +1,7 @@
-"""Reading .deb files: an ``ar`` archive of two tar archives, taken apart in memory.
+"""A reader for .deb files (deb(5)): an ``ar`` archive that holds two tar archives.
 
-Written by hand because it is on the cold path of every build: Python's tarfile spends forty times longer
-on the same members.  Nothing here touches the file system, and nothing in an archive is trusted: names,
-links and kinds of members are checked by who unpacks them (:mod:`px.debian.unpack`).
+It is written by hand, because every first build of a base waits for it and Python's tarfile takes forty times longer.
+It works in memory and does not touch the file system.  It does not check paths and links: :mod:`px.debian.unpack` does.
 """
 
 from __future__ import annotations
@@ -17,19 +16,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BLOCK = 512
+# How much `_unpacked_until` decompresses at a time: at most this much more than it needs.
 _AHEAD = 1 << 20
 FILE, HARDLINK, SYMLINK, DIRECTORY = "file", "hardlink", "symlink", "directory"
+# tar's type flags.  Old archives have NUL for a file, and POSIX says to read 7 (a contiguous file) as a file.
 _KINDS = {b"0": FILE, b"\0": FILE, b"7": FILE, b"1": HARDLINK, b"2": SYMLINK, b"5": DIRECTORY}
 _DEVICES = {b"3": "a character device", b"4": "a block device", b"6": "a named pipe"}
 
 
 class BadArchiveError(Exception):
-    """An archive that cannot be read, or holds what no package may hold."""
+    """An archive is damaged, or holds something that no package may hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One entry of a tar archive; ``content`` is a view into the archive, not a copy."""
+    """One entry of a tar archive.  ``content`` is a view into the archive, not a copy."""
 
     path: str
     kind: str
@@ -40,7 +41,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Deb:
-    """The two halves of a .deb: what it says about itself, and the files."""
+    """The two parts of a .deb: its control files, and the files that it installs."""
 
     control: dict[str, bytes]
     data: bytes
@@ -48,17 +49,20 @@ class Deb:
 
 
 def read_deb(content: bytes, stop: re.Pattern[str] | None = None) -> Deb:
-    """Take a .deb apart; its members are decompressed, its control files read.
+    """Decompress a .deb and read its control files.
 
-    With ``stop``, its files end before the first whose path matches: what comes after is not even decompressed.
+    With ``stop``, the data ends before the first file whose path matches.  What comes after is not decompressed, which
+    saves most of the time for a package like gcc.
     """
     parts = dict(_ar_members(content))
+    # deb(5): this member has the format's version, and readers accept every minor version.
     if parts.get("debian-binary", b"")[:2] != b"2.":
         raise BadArchiveError("not a .deb of format 2")
     control = {}
     for member in members(_unpacked(parts, "control.tar")):
         if member.kind == FILE:
             control[member.path] = bytes(member.content)
+    # Only for xz, which all of Debian's packages use.  For others `stop` has no effect on the data.
     if stop is not None and "data.tar.xz" in parts:
         return Deb(control, _unpacked_until(parts["data.tar.xz"], stop))
     return Deb(control, _unpacked(parts, "data.tar"))
@@ -68,6 +72,7 @@ def _ar_members(content: bytes) -> Iterator[tuple[str, memoryview]]:
     if content[:8] != b"!<arch>\n":
         raise BadArchiveError("not an ar archive")
     view, at = memoryview(content), 8
+    # A header of 60 bytes: name in 0-15, size in 48-57, then "`" and a newline.  GNU ar ends names with a slash.
     while at + 60 <= len(content):
         header = content[at : at + 60]
         try:
@@ -77,7 +82,7 @@ def _ar_members(content: bytes) -> Iterator[tuple[str, memoryview]]:
         if header[58:] != b"`\n" or size < 0 or at + 60 + size > len(content):
             raise BadArchiveError("a damaged or truncated ar archive")
         yield header[:16].decode("ascii", "replace").rstrip(" /"), view[at + 60 : at + 60 + size]
-        at += 60 + size + size % 2
+        at += 60 + size + size % 2  # members start at even offsets
 
 
 def _unpacked(parts: dict[str, memoryview], stem: str) -> bytes:
@@ -86,11 +91,11 @@ def _unpacked(parts: dict[str, memoryview], stem: str) -> bytes:
             return bytes(content)
         if name.startswith(stem + "."):
             return decompress(content, name.rpartition(".")[2])
-    raise BadArchiveError(f"no {stem} in it")
+    raise BadArchiveError(f"it has no {stem}")
 
 
 def decompress(content: bytes | memoryview, compression: str) -> bytes:
-    """Undo xz, gzip or zstd; liblzma and zlib let other threads run meanwhile."""
+    """Decompress xz, gzip or zstd.  lzma and zlib release the GIL, so threads can do this in parallel."""
     try:
         if compression == "xz":
             return lzma.decompress(content, lzma.FORMAT_XZ)
@@ -104,6 +109,7 @@ def decompress(content: bytes | memoryview, compression: str) -> bytes:
 
 
 def _unpacked_until(content: memoryview, stop: re.Pattern[str]) -> bytes:
+    # Walks from header to header in the part that is decompressed so far, and decompresses more when it needs more.
     stream, found, at = lzma.LZMADecompressor(lzma.FORMAT_XZ), bytearray(), 0
     try:
         found += stream.decompress(content, _AHEAD)
@@ -121,6 +127,7 @@ def _unpacked_until(content: memoryview, stop: re.Pattern[str]) -> bytes:
 
 
 def _decompress_zstd(content: bytes) -> bytes:
+    # Imported here: Debian compresses with xz, so few archives need it.
     import zstandard
 
     try:
@@ -130,12 +137,12 @@ def _decompress_zstd(content: bytes) -> bytes:
 
 
 def members(archive: bytes) -> Iterator[Member]:
-    """The members of a tar archive (ustar, GNU and pax), with ``./`` taken off their names."""
+    """The members of a tar archive (ustar, GNU or pax), without ``./`` in front of their names."""
     view, at, end = memoryview(archive), 0, len(archive)
     long: dict[str, str] = {}
     while at + BLOCK <= end:
         header = archive[at : at + BLOCK]
-        if header[0] == 0 and not any(header):
+        if header[0] == 0 and not any(header):  # a block of zeros ends the archive
             return
         _check_sum(header)
         size, flag = _number(header[124:136]), header[156:157]
@@ -143,6 +150,7 @@ def members(archive: bytes) -> Iterator[Member]:
         if len(content) != size:
             raise BadArchiveError("the tar archive is truncated")
         at += BLOCK + (size + BLOCK - 1) // BLOCK * BLOCK
+        # These hold a name, or other fields, for the member that follows: GNU's L and K, POSIX's x (and g for all).
         if flag in b"LKxg":
             long |= _extension(flag, bytes(content))
             continue
@@ -163,7 +171,7 @@ def _member(header: bytes, flag: bytes, content: memoryview, long: dict[str, str
 
 def _name(header: bytes) -> str:
     name = _text(header[:100])
-    # Only POSIX archives have a prefix; old GNU ones keep other things in that place.
+    # Only POSIX archives have a prefix.  GNU's own format has other fields in this place, and another magic.
     prefix = _text(header[345:500]) if header[257:263] == b"ustar\0" else ""
     return f"{prefix}/{name}" if prefix else name
 
@@ -179,12 +187,14 @@ def _extension(flag: bytes, content: bytes) -> dict[str, str]:
         return {"path": _text(content)}
     if flag == b"K":
         return {"linkpath": _text(content)}
+    # pax records: "LENGTH KEY=VALUE\n", where LENGTH counts the whole record, itself included.
     found: dict[str, str] = {}
     while flag == b"x" and content:
         length = int(content[: content.index(b" ")])
         key, _, value = content[: length - 1].partition(b" ")[2].partition(b"=")
         if key in (b"path", b"linkpath"):
             found[key.decode()] = value.decode("utf-8", "surrogateescape")
+        # A size in a pax record means that it does not fit into the header.  No package has such a file.
         elif key == b"size":
             raise BadArchiveError("a member larger than 8 GB")
         content = content[length:]
@@ -192,7 +202,7 @@ def _extension(flag: bytes, content: bytes) -> dict[str, str]:
 
 
 def _check_sum(header: bytes) -> None:
-    # The sum counts its own eight bytes as spaces.
+    # The checksum is computed with spaces in the place of its own eight bytes (8 * 32 = 256).
     if sum(header) - sum(header[148:156]) + 256 != _number(header[148:156]):
         raise BadArchiveError("a damaged tar header")
 

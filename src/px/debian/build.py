@@ -1,65 +1,58 @@
-"""From pinned packages to a tree: download, unpack, fix up; the same tree on every machine."""
+"""Builds the tree of a base or layer from pinned packages: download, unpack, apply the fix-ups."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from px import console
 from px.debian.download import arriving
 from px.debian.fixups import BASE, LAYER
-from px.debian.image import Below, Image
 from px.debian.toolchain import STAND_IN, Rules
-from px.debian.unpack import DROPPED, MERGED, BadPackageError, Unpacked, load, unpack_all, unpacking_order
+from px.debian.unpack import DROPPED, BadPackageError, Reading, Unpacked, load, unpack_all, unpacking_order
 from px.errors import PxError
+from px.platforms import ARCHITECTURES
 from px.store.sources import discard_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from px.debian.image import Image
     from px.debian.lock import BaseLock, PinnedPackage
     from px.store.canonical import Value
     from px.store.objects import Store
-    from px.store.tree import TreeWriter
 
 
-def build_base(
-    store: Store, lock: BaseLock, packages: Sequence[PinnedPackage], writer: TreeWriter, *, offline: bool
-) -> list[Value]:
+def build_base(store: Store, lock: BaseLock, packages: Sequence[PinnedPackage], image: Image) -> list[Value]:
     """Write a base's tree and return its spec."""
-    image = Image(writer)
-    for name in MERGED[lock.architecture]:
+    # The links of merged /usr (bin -> usr/bin) must be there first.  Some packages ship /bin/x and others /usr/bin/x:
+    # with the links in place, Image writes both below /usr.
+    for name in ARCHITECTURES[lock.architecture].merged:
         image.directory(f"usr/{name}")
         image.link(name, f"usr/{name}")
-    unpacked = _unpack(store, lock, packages, image, offline=offline)
+    unpacked = _unpack(store, lock, packages, image)
     for fix_up in BASE:
         fix_up(image, unpacked)
-    return writer.finish()
+    return image.finish()
 
 
 def build_layer(
-    store: Store,
-    lock: BaseLock,
-    packages: Sequence[PinnedPackage],
-    writer: TreeWriter,
-    below: Sequence[Below],
-    *,
-    offline: bool,
-    rules: Rules | None = None,
+    store: Store, lock: BaseLock, packages: Sequence[PinnedPackage], image: Image, rules: Rules | None = None
 ) -> list[Value]:
-    """Write what ``packages`` add to the layers below and return its spec."""
-    image = Image(writer, below)
-    unpacked = _unpack(store, lock, packages, image, rules, offline=offline)
+    """Write what ``packages`` add to the layers below; return the spec of the new layer."""
+    unpacked = _unpack(store, lock, packages, image, rules)
+    # Before the fix-ups: `alternatives` looks at which files exist.
     if rules is not None:
         _complete(image, rules)
     for fix_up in LAYER:
         fix_up(image, unpacked)
-    return writer.finish()
+    return image.finish()
 
 
 def _complete(image: Image, rules: Rules) -> None:
-    """What the rules put in the place of what they leave out."""
+    """Add the links and stand-ins for the files that the rules leave out."""
     for path, target in rules.links:
         if path not in image:
             image.link(path, target)
@@ -73,34 +66,35 @@ def _unpack(
     packages: Sequence[PinnedPackage],
     image: Image,
     rules: Rules | None = None,
-    *,
-    offline: bool,
 ) -> list[Unpacked]:
-    read, dropped = load, DROPPED
+    # `stop` ends the reading of a package, and `left` skips single files before that.
+    how = Reading()
     if rules is not None:
-        read = partial(load, stop=re.compile(rules.stop))
         dropped = re.compile(f"{DROPPED.pattern}|{rules.left}")
+        how = Reading(partial(load, stop=re.compile(rules.stop)), dropped)
     label = f"Unpacking {console.counted(len(packages), 'Debian package')}"
     size = sum(p.size for p in packages)
     try:
         with (
-            arriving(store, lock, unpacking_order(packages), offline=offline) as place,
+            # Downloads come in the order of unpacking, so that the first packages are unpacked while others arrive.
+            arriving(store, lock, unpacking_order(packages)) as place,
             console.progress(label, size) as bar,
         ):
-            return unpack_all(image, packages, place, lambda p: bar.advance(p.size), read=read, dropped=dropped)
+            return unpack_all(image, packages, place, replace(how, on_done=lambda p: bar.advance(p.size)))
     except BadPackageError as e:
         if e.damaged:
+            # Otherwise every further try would find the same damaged file in the store.
             discard_source(store, e.package.sha256)
         raise build_error(lock, e) from e
 
 
 def build_error(lock: BaseLock, error: BadPackageError) -> PxError:
-    """The error for a package that cannot be used, with its name and what to do."""
+    """PX903 for a package that cannot be used."""
     problem = f"the package {error.package.label} of {lock.name} cannot be used: {error.problem}"
     if error.damaged:
         why = ["The disk or another program changed the file after it was downloaded; px removed it from the store."]
-        fix = ["Run the command again: px downloads the package anew."]
+        fix = ["Run the command again: px downloads the package again."]
     else:
-        why = ["px refuses packages that would write outside of their own tree or overwrite each other's files."]
-        fix = ["Report it with the name of the package: the base's lock must not pin it."]
+        why = ["px refuses packages that would write outside their own tree or overwrite files of other packages."]
+        fix = ["Report this package as a bug in px: the base's lock must not contain it."]
     return PxError("PX903", problem=problem, why=why, fix=fix)

@@ -1,8 +1,9 @@
-"""Compiled modules for an image, made by the image's own interpreter so that every machine gets the same.
+"""Compiles the Python modules of an image, with the image's own interpreter.
 
-What a compiler emits may change with every release of it, so px's own interpreter must not do this.  A base's
-interpreter runs on the host without any container, through the loader and libraries of its own tree; byte
-code does not depend on the architecture, so an image for another one is served by this machine's base.
+The interpreter that runs px cannot do this: two releases of Python may compile the same source to different byte code,
+and then the image would depend on the host.  The base's interpreter runs on the host without a container, through the
+loader and libraries of its own tree.  Byte code is the same for every architecture, so this machine's base also
+compiles for images of other architectures.
 """
 
 from __future__ import annotations
@@ -13,67 +14,76 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from px.errors import PxError
+from px.platforms import ARCHITECTURES
 from px.process import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 SCRIPT = Path(__file__).parent / "compile_bytecode.py"
-LOADERS = {"amd64": "ld-linux-x86-64.so.2", "arm64": "ld-linux-aarch64.so.1"}
-TRIPLETS = {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
 
 
 @dataclass(frozen=True)
-class Interpreter:
-    """A Python inside a base's tree, for the architecture of this machine."""
+class Compiler:
+    """The Python in the tree of a base for this machine's architecture."""
 
     tree: Path
     architecture: str
     version: str
-    """Major and minor version, as in the program's name."""
+    """Major and minor version, such as 3.11, as in the name of the program."""
 
     def command(self) -> list[str]:
-        libraries = self.tree / "usr/lib" / TRIPLETS[self.architecture]
-        loader = libraries / LOADERS[self.architecture]
+        architecture = ARCHITECTURES[self.architecture]
+        libraries = self.tree / "usr/lib" / architecture.triplet
+        loader = libraries / architecture.loader
         program = self.tree / "usr/bin" / f"python{self.version}"
-        # Isolated: no variables, no user directory, no site module; nothing is written beside the sources.
+        # The tree is not at / here, so the program cannot find its loader and libraries by itself: ld.so starts it.
+        # -I and -S keep the host's variables, user directory and site-packages out; -B writes no .pyc by itself.
         return [str(loader), "--library-path", str(libraries), str(program), "-I", "-S", "-B"]
 
 
 def is_test(path: str) -> bool:
-    """Whether a module belongs to a package's own tests: importable like any other, but not worth a .pyc.
+    """Whether a module belongs to a package's own tests.
 
-    Of numpy's they are two thirds, and 11 MB; no program imports them.
+    They get no .pyc, because no program imports them; they can still be imported.  In numpy their .pyc files are two
+    thirds of all, and 11 MB.
     """
     return not {"test", "tests"}.isdisjoint(path.split("/")[:-1])
 
 
 def compile_sources(
-    interpreter: Interpreter, sources: Sequence[tuple[str, Path]], scratch: Path
+    compiler: Compiler, sources: Sequence[tuple[str, Path]], scratch: Path
 ) -> Iterator[tuple[str, bytes]]:
-    """The path in the image and the content of the .pyc of every (path in the image, file) that compiles."""
+    """Compile ``sources``, pairs of path in the image and file to read.
+
+    Yields path and content of each .pyc.  A file that is not valid Python has none.
+    """
     from concurrent.futures import ThreadPoolExecutor
 
+    # An interpreter takes time to start: one for about every 50 files, and not more than there are cores.
     workers = min(os.cpu_count() or 1, len(sources) // 50 + 1)
+    # Every n-th file, so that large packages are spread over the workers.
     parts = [sources[i::workers] for i in range(workers)]
     with ThreadPoolExecutor(workers) as pool:
-        archives = list(pool.map(lambda i: _compile(interpreter, parts[i], scratch / f"{i}.pycs"), range(workers)))
+        archives = list(pool.map(lambda i: _compile(compiler, parts[i], scratch / f"{i}.pycs"), range(workers)))
     for archive in archives:
         yield from _read(archive.read_bytes())
         archive.unlink()
 
 
-def _compile(interpreter: Interpreter, sources: Sequence[tuple[str, Path]], archive: Path) -> Path:
+def _compile(compiler: Compiler, sources: Sequence[tuple[str, Path]], archive: Path) -> Path:
     lines = "".join(f"{path}\t{file}\n" for path, file in sources).encode("utf-8")
+    # C.UTF-8: the interpreter opens files whose names are not ASCII by their UTF-8 names, whatever the host's locale.
     environment = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
-    done = run([*interpreter.command(), SCRIPT, archive], env=environment, stdin=lines)
+    done = run([*compiler.command(), SCRIPT, archive], env=environment, stdin=lines)
     if not done.ok:
         last = (done.stderr.strip() or f"it ended with {done.code}").splitlines()[-1]
-        raise PxError("PX903", problem=f"the base's Python {interpreter.version} could not compile its modules: {last}")
+        raise PxError("PX903", problem=f"the base's Python {compiler.version} could not compile its modules: {last}")
     return archive
 
 
 def _read(archive: bytes) -> Iterator[tuple[str, bytes]]:
+    # The format is described in compile_bytecode.py: pairs of name and content, each after its length.
     at, parts = 0, []
     while at < len(archive):
         size = int.from_bytes(archive[at : at + 4], "little")

@@ -1,18 +1,18 @@
-"""Run by a base's own interpreter, never by px's: compile the files named on standard input into one archive.
+"""A script that compiles the files named on standard input into one archive.  A base's own interpreter runs it.
 
-Input, a line each: the path in the image, a tab, the file to read.  Output, for each file that compiles:
-the path and the content of its .pyc, both preceded by their lengths as four bytes.  The .pyc is of the
-kind whose validity is never checked against its source, because an image's files have no honest times.
+Each line of input is the path in the image, a tab, and the file to read.  The output has, for each file that compiles,
+the path and the content of its .pyc, each after its length as four bytes.  Python normally compares a .pyc with the
+time of its source.  All files of an image have the same time, so these .pyc files are never checked (PEP 552).
 """
 
 import importlib.util
 import marshal
 import sys
 
-# Marshal's later formats mark what is referred to more than once, which depends on whatever else this process
-# holds; format 2 depends on the code alone. It is a fifth larger and loads as well.
+# Later formats of marshal also record which objects are shared, and that depends on what else this process has
+# loaded. Format 2 depends on the code alone. It is a fifth larger, and Python loads it just the same.
 FORMAT = 2
-# Flags of a .pyc: identified by the hash of its source (bit 0), which is not checked (bit 1 not set).
+# Flags of a .pyc (PEP 552): bit 0 means that it has the hash of its source, bit 1 (not set) that Python checks it.
 HEAD = importlib.util.MAGIC_NUMBER + (0b01).to_bytes(4, "little")
 
 with open(sys.argv[1], "wb") as out:
@@ -21,7 +21,7 @@ with open(sys.argv[1], "wb") as out:
         with open(source_file, "rb") as f:
             source = f.read()
         try:
-            # The optimisation level is said, so that no environment variable of the host decides it.
+            # The level is given here, so that neither -O nor PYTHONOPTIMIZE can change it.
             code = compile(source, "/" + path, "exec", dont_inherit=True, optimize=0)
         except (SyntaxError, ValueError):
             continue  # templates and test data that only look like modules

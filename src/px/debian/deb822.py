@@ -1,7 +1,7 @@
-"""Debian's control format: stanzas of ``Field: value`` lines, and dependency fields.
+"""Debian's control format (deb822(5)): stanzas of ``Field: value`` lines, and dependency fields (deb-control(5)).
 
-An index has tens of thousands of stanzas of which a lock needs a hundred, so an index is only cut at its
-blank lines; a stanza is parsed when somebody asks for it.
+An index has tens of thousands of stanzas, and a lock needs about a hundred of them.  So an index is only split at its
+blank lines, and a stanza is parsed when it is needed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from px.debian.versions import satisfies
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# A name, an architecture qualifier (`python3:any`), a version in parentheses, then an architecture list in brackets and
+# build profiles in angle brackets.  The last two are allowed in source packages only, and are read over.
 _RELATION = re.compile(
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9+.-]*)(?::(?P<qualifier>[a-z0-9-]+))?"
     r"\s*(?:\(\s*(?P<op><<|<=|=|>=|>>)\s*(?P<version>[^\s)]+)\s*\))?"
@@ -24,7 +26,7 @@ _RELATION = re.compile(
 
 @dataclass(frozen=True)
 class Relation:
-    """One name with an optional version condition, out of a Depends, Provides or Conflicts field."""
+    """A package name with an optional version condition, from a Depends, Provides or Conflicts field."""
 
     name: str
     op: str = ""
@@ -38,10 +40,11 @@ class Relation:
 
 
 def parse_stanza(text: str) -> dict[str, str]:
-    """Fields of one stanza; continuation lines keep their line breaks."""
+    """The fields of one stanza.  A value of several lines keeps its line breaks."""
     fields: dict[str, str] = {}
     name = ""
     for line in text.splitlines():
+        # A line that starts with white space continues the field above it.
         if line.startswith((" ", "\t")):
             fields[name] += "\n" + line.strip()
         elif line and not line.startswith("#"):
@@ -51,14 +54,17 @@ def parse_stanza(text: str) -> dict[str, str]:
 
 
 def stanzas(text: str) -> Iterator[str]:
-    """The stanzas of a file, unparsed."""
+    """The texts of the stanzas of a file."""
     for block in re.split(r"\n[ \t]*(?:\n[ \t]*)*\n", text):
         if block.strip():
             yield block
 
 
 def parse_relations(field: str) -> tuple[tuple[Relation, ...], ...]:
-    """``a (>= 1), b | c`` as groups of alternatives; architecture qualifiers are not needed for one architecture."""
+    """Parse ``a (>= 1), b | c`` into groups of alternatives.
+
+    Qualifiers such as ``:any`` are dropped.  They matter only where packages of several architectures are mixed.
+    """
     groups = (group for group in field.replace("\n", " ").split(",") if group.strip())
     return tuple(tuple(_parse_relation(part) for part in group.split("|")) for group in groups)
 

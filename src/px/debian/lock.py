@@ -1,7 +1,7 @@
-"""Base locks: which packages a base, its capabilities and its builder consist of, pinned to the byte.
+"""Base locks: the packages of a base, of its capabilities and of its compiler set, each with its sha256.
 
-A lock is one JSON file per base and architecture, one package a line, so that a diff of two locks reads
-well.  Closures name packages only; what a name means stands once, in ``packages``.
+There is one JSON file for each base and architecture.  It has one line for each package, so that a diff of two locks
+is easy to read.  A closure only lists names; ``packages`` has version, path and hash of each name.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 FORMAT = 1
 
 
+# The order of the fields is that of a row in the file, and packages are sorted by it.
 @dataclass(frozen=True, order=True)
 class PinnedPackage:
-    """One .deb: what it is called, where an archive has it, and what its bytes hash to."""
+    """One .deb or .apk: its name, its path in an archive, and its size and hash."""
 
     name: str
     version: str
@@ -36,7 +37,7 @@ class PinnedPackage:
 
 @dataclass(frozen=True)
 class Closure:
-    """The packages beyond the base that a capability needs: to run, and more to build against it."""
+    """The packages that a capability adds to the base: to run programs, and to build packages against it."""
 
     runtime: tuple[str, ...] = ()
     build: tuple[str, ...] = ()
@@ -44,7 +45,7 @@ class Closure:
 
 @dataclass(frozen=True)
 class BaseLock:
-    """Everything pinned about one base on one architecture."""
+    """The lock of one base on one architecture."""
 
     name: str
     architecture: str
@@ -52,11 +53,15 @@ class BaseLock:
     px_base_version: int
     codename: str
     date: str
-    """When the archive looked like this: the snapshot archive's time stamp."""
+    """A time at which the snapshot archive has these packages, such as 20261114T000000Z."""
     packages: Mapping[str, PinnedPackage] = field(repr=False)
     base: tuple[str, ...] = field(repr=False)
     compiler: tuple[str, ...] = field(repr=False)
     capabilities: Mapping[str, Closure] = field(repr=False)
+
+    @property
+    def is_alpine(self) -> bool:
+        return self.name.startswith("alpine-")
 
     def pinned(self, names: Iterable[str]) -> tuple[PinnedPackage, ...]:
         """The pins of these packages, sorted by name."""
@@ -64,7 +69,8 @@ class BaseLock:
 
 
 def encode(lock: BaseLock) -> bytes:
-    """The file of a lock: the same bytes for the same lock."""
+    """The content of a lock file.  The same lock always gives the same bytes."""
+    # Not json.dumps for the whole: with indent it would write each field of a package on a line of its own.
     head = {
         "format": FORMAT,
         "name": lock.name,

@@ -1,6 +1,6 @@
-"""Which archive to download from: the environment's, the host's own, or the snapshot of the pinned date.
+"""Which archive to download from: one from the environment, the one of the host's apt, or Debian's snapshot archive.
 
-An archive is where ``pool/`` lies; Debian has two, the main one and the one for security updates.
+An archive is the directory that holds ``pool/``.  Debian has two: the main one, and one for security updates.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from px import DATA
 from px.debian.deb822 import parse_stanza, stanzas
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 APT = Path("/etc/apt")
 MIRROR, SECURITY_MIRROR = "PX_DEBIAN_MIRROR", "PX_DEBIAN_SECURITY_MIRROR"
-KEYRING = Path(__file__).parent.parent / "data" / "bases" / "debian-archive-keyring.gpg"
+KEYRING = Path(DATA, "bases", "debian-archive-keyring.gpg")
+# apt's sources can also name Ubuntu and third parties.  Only an archive with one of these suites is Debian's.
 _RELEASES = frozenset(
     ("oldoldstable", "oldstable", "stable", "testing", "unstable", "bullseye", "bookworm", "trixie", "forky", "sid")
 )
@@ -26,7 +28,7 @@ _RELEASES = frozenset(
 
 @dataclass(frozen=True)
 class Mirror:
-    """The two archives of one source, and where that choice came from."""
+    """The addresses of the two archives, and, for messages, where px found them."""
 
     main: str
     security: str
@@ -40,27 +42,28 @@ class Mirror:
 
 
 def mirrors(date: str, *, environment: Mapping[str, str] | None = None, apt: Path = APT) -> tuple[Mirror, ...]:
-    """Where to look, in order; ``date`` is the snapshot's, as 20261114T000000Z.
+    """The mirrors to try, in order.  ``date`` is that of the lock, such as 20261114T000000Z.
 
-    A mirror that the environment names is the only one: who sets it may have no other way out.
+    If the environment names a mirror, it is the only one: in a closed network nothing else can be reached.
     """
     environment = os.environ if environment is None else environment
     named = from_environment(environment)
     if named is not None:
         return (named,)
+    # The host's own mirror comes first.  It removes old versions, which the snapshot archive still has.
     configured = from_apt(apt)
     return (configured, snapshot(date)) if configured is not None else (snapshot(date),)
 
 
 def snapshot(date: str) -> Mirror:
-    """The only archive that keeps every version for ever, so the only one that a pinned date can name."""
+    """Debian's snapshot archive at a date.  It is the only archive that keeps every version for ever."""
     root = f"https://snapshot.{domain()}/archive"
     return Mirror(f"{root}/debian/{date}", f"{root}/debian-security/{date}", f"the snapshot archive of {date[:8]}")
 
 
 @cache
 def domain() -> str:
-    """The archive's own domain, as the keys that sign it name it."""
+    """Debian's domain, from the e-mail addresses in the keys that sign its archive."""
     import pysequoia
 
     for certificate in pysequoia.Cert.split_bytes(KEYRING.read_bytes()):
@@ -72,7 +75,11 @@ def domain() -> str:
 
 
 def from_environment(environment: Mapping[str, str]) -> Mirror | None:
-    """``PX_DEBIAN_MIRROR`` alone covers both archives: …/debian has its neighbour …/debian-security."""
+    """The mirror that ``PX_DEBIAN_MIRROR`` names.
+
+    Most mirrors have the security archive beside the main one, as ``…/debian-security`` beside ``…/debian``.
+    ``PX_DEBIAN_SECURITY_MIRROR`` is for the others.
+    """
     main = environment.get(MIRROR, "").rstrip("/")
     if not main:
         return None
@@ -81,12 +88,13 @@ def from_environment(environment: Mapping[str, str]) -> Mirror | None:
 
 
 def from_apt(apt: Path = APT) -> Mirror | None:
-    """The first Debian archive that the host's apt uses, for any release: a mirror carries them all."""
+    """The first Debian archive in the host's apt configuration, of any release: a mirror has all releases."""
     main = security = None
     for uri, suite in _apt_sources(apt):
         release, _, pocket = suite.partition("-")
         if release.partition("/")[0] not in _RELEASES or not uri.startswith(("http://", "https://")):
             continue
+        # Up to Debian 10 the security suite was called buster/updates; since Debian 11 it is bullseye-security.
         if pocket == "security" or suite.endswith("/updates"):
             security = security or uri.rstrip("/")
         elif pocket in ("", "updates"):
@@ -98,6 +106,7 @@ def from_apt(apt: Path = APT) -> Mirror | None:
 
 
 def _apt_sources(apt: Path) -> Iterator[tuple[str, str]]:
+    # sources.list(5): apt reads only these two suffixes in sources.list.d, each with a format of its own.
     files = [apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))]
     for path in files:
         try:
@@ -124,6 +133,7 @@ def _one_line_sources(text: str) -> Iterator[tuple[str, str]]:
         words = line.partition("#")[0].split()
         if not words or words[0] != "deb":
             continue
+        # deb [arch=amd64 signed-by=FILE] URI SUITE COMPONENT...: the options may have spaces between them.
         if len(words) > 1 and words[1].startswith("["):
             end = next((i for i, word in enumerate(words) if word.endswith("]")), len(words))
             words = [words[0], *words[end + 1 :]]

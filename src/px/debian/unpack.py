@@ -1,8 +1,7 @@
-"""Packages into a tree: which of their members an image gets, and what is refused.
+"""Unpacks packages into a tree: which of their files an image gets, and what px refuses.
 
-An image has no manual pages, translations or documentation except the copyright files; no file runs with
-another user's rights; and where two packages bring the same path, one of them must say that it replaces
-the other, as dpkg demands.
+An image gets no manual pages, translations or documentation, except copyright files.  Setuid and setgid bits are
+removed.  If two packages have the same path, one of them must declare that it replaces the other, as dpkg demands.
 """
 
 from __future__ import annotations
@@ -28,31 +27,30 @@ if TYPE_CHECKING:
     from px.debian.image import Image
     from px.debian.lock import PinnedPackage
 
-# Merged /usr: every base has these four names as links, whatever its packages ship.
-MERGED = {"amd64": ("bin", "lib", "lib64", "sbin"), "arm64": ("bin", "lib", "sbin")}
+# Files that no image gets.  The copyright files stay: licences ask for them, and the SBOM takes licences from them.
 DROPPED = re.compile(
     r"usr/share/(?:man|locale|info|doc-base|lintian|linda|bug|reportbug|groff|menu)(?:/|$)"
     r"|usr/share/doc/[^/]+/(?!copyright$)"
     r"|usr/share/doc/[^/]+/copyright/."
 )
-# Where an absolute link of a package may lead: the directories that packages own.
+# Absolute links may only lead into directories in which packages have files, or to /dev/null and /proc.
 _OWNED = re.compile(r"/(?:usr|etc|var|run|bin|sbin|lib|lib32|lib64|opt|dev/null|proc/)")
 
 
 class BadPackageError(Exception):
-    """A package that is damaged or hostile; nothing of it may be used."""
+    """A package is damaged or hostile, and none of it may be used."""
 
     def __init__(self, package: PinnedPackage, problem: str, *, damaged: bool = False):
         super().__init__(f"{package.label}: {problem}")
         self.package = package
         self.problem = problem
         self.damaged = damaged
-        """Whether the file differs from what was pinned: another download may mend it."""
+        """Whether the file differs from the lock.  Then a new download may help."""
 
 
 @dataclass(frozen=True)
 class Unpacked:
-    """What a package says about itself once its files are in the tree."""
+    """The control files of a package whose files are in the tree; the fix-ups read them."""
 
     package: PinnedPackage
     control: bytes
@@ -61,7 +59,8 @@ class Unpacked:
 
 
 def load(package: PinnedPackage, path: Path, stop: re.Pattern[str] | None = None) -> Deb:
-    """Read a .deb that is still what the lock pins, up to the first file that ``stop`` matches."""
+    """Read a .deb, up to the first file that ``stop`` matches.  It must have the size and hash of the lock."""
+    # The hash was checked after the download too.  This finds what a disk or another program changed since then.
     content = path.read_bytes()
     if len(content) != package.size or sha256(content).hexdigest() != package.sha256:
         raise BadPackageError(package, "its .deb in the store is not what the lock pins", damaged=True)
@@ -71,28 +70,39 @@ def load(package: PinnedPackage, path: Path, stop: re.Pattern[str] | None = None
         raise BadPackageError(package, str(e)) from e
 
 
+@dataclass(frozen=True)
+class Reading:
+    """How to read packages, and which of their files to leave out."""
+
+    read: Callable[[PinnedPackage, Path], Deb] = load
+    dropped: re.Pattern[str] = DROPPED
+    on_done: Callable[[PinnedPackage], None] = lambda _: None
+
+
 def unpack_all(
     image: Image,
     packages: Sequence[PinnedPackage],
     locate: Callable[[PinnedPackage], Path],
-    on_done: Callable[[PinnedPackage], None] = lambda _: None,
-    read: Callable[[PinnedPackage, Path], Deb] = load,
-    dropped: re.Pattern[str] = DROPPED,
+    how: Reading = Reading(),  # noqa: B008 - frozen
 ) -> list[Unpacked]:
-    """Unpack packages into the image: decompressed on all cores, written in one fixed order."""
+    """Unpack packages into the image.  All cores decompress; files are written in a fixed order."""
     owners: dict[str, _Unpacker] = {}
     done = []
-    for package, deb in _decompressed(unpacking_order(packages), locate, read):
+    for package, deb in _decompressed(unpacking_order(packages), locate, how.read):
         try:
-            done.append(_Unpacker(image, package, deb.control, owners).run(deb.data, dropped))
+            done.append(_Unpacker(image, package, deb.control, owners).run(deb.data, how.dropped))
         except (BadArchiveError, ValueError) as e:
             raise BadPackageError(package, str(e)) from e
-        on_done(package)
+        how.on_done(package)
+    # By name: the order of unpacking depends on sizes, and fix-ups must not depend on it.
     return sorted(done, key=lambda u: u.package)
 
 
 def unpacking_order(packages: Sequence[PinnedPackage]) -> list[PinnedPackage]:
-    """base-files first, because it gives directories their modes; then large before small, to keep cores busy."""
+    """The order in which packages are unpacked: base-files first, because it has the modes of directories.
+
+    The others follow by size, the largest first, so that no core waits at the end for a large package.
+    """
     return sorted(packages, key=lambda p: (p.name != "base-files", -p.size, p.name))
 
 
@@ -105,10 +115,10 @@ def _decompressed(
     todo = iter(packages)
 
     def read_one(package: PinnedPackage) -> Deb:
-        return read(package, locate(package))  # it may have to arrive first
+        return read(package, locate(package))  # `locate` may wait for a download
 
     with ThreadPoolExecutor(workers) as pool:
-        # A few ahead, not all: unpacked archives together can be larger than the memory.
+        # Only a few packages ahead: all of them, decompressed, may not fit into memory.
         ahead: deque[Future[Deb]] = deque(pool.submit(read_one, p) for p in islice(todo, 3 * workers))
         try:
             for package in packages:
@@ -120,7 +130,7 @@ def _decompressed(
 
 
 class _Unpacker:
-    """One package's way into the image."""
+    """Writes one package into the image.  ``owners`` says which package wrote which path."""
 
     def __init__(self, image: Image, package: PinnedPackage, control: dict[str, bytes], owners: dict[str, _Unpacker]):
         self.image, self.package, self.control, self.owners = image, package, control, owners
@@ -128,6 +138,7 @@ class _Unpacker:
         self.replaces = {group[0].name for group in parse_relations(self.fields.get("Replaces", ""))}
 
     def run(self, data: bytes, dropped: re.Pattern[str]) -> Unpacked:
+        # The file has the lock's hash, so a wrong name here is a mistake in the lock.
         if self.fields.get("Package") != self.package.name or self.fields.get("Version") != self.package.version:
             raise BadArchiveError(f"it says that it is {self.fields.get('Package')} {self.fields.get('Version')}")
         for member in members(data):
@@ -137,6 +148,7 @@ class _Unpacker:
         return Unpacked(self.package, control["control"], control.get("md5sums", b""), control.get("postinst", b""))
 
     def _add(self, member: Member) -> None:
+        # First the name itself is checked.  Then the links in the image are followed, and they never lead out of it.
         path = self.image.place(check_path(member.path))
         if member.kind == DIRECTORY:
             self._add_directory(path, member.mode)
@@ -146,6 +158,7 @@ class _Unpacker:
         self.owners[path] = self
         writer = self.image.writer
         if member.kind == FILE:
+            # Without setuid, setgid and sticky bits.
             writer.file(path, (member.content,), member.mode & 0o777)
         elif member.kind == HARDLINK:
             writer.hardlink(path, self.image.place(check_path(_plain(member.target))))
@@ -153,22 +166,24 @@ class _Unpacker:
             writer.symlink(path, _checked_target(path, member.target))
 
     def _add_directory(self, path: str, mode: int) -> None:
-        # A directory that is there already, or a link in its place, stays as it is: dpkg does the same.
+        # dpkg does the same: a directory that exists keeps its mode, and a link to a directory stays a link.
         if self.image.entry(path) is None:
-            self.image.writer.directory(path, mode & 0o1777)
+            self.image.writer.directory(path, mode & 0o1777)  # the sticky bit of /tmp stays
 
     def _is_taken(self, path: str, member: Member) -> bool:
-        """Whether another package's entry stays in this place; raises when neither replaces the other."""
+        """Whether the entry that is at ``path`` stays.  Raises if neither package replaces the other."""
         found = self.image.entry(path)
         if found is None:
             return False
         if found[0] == "d":
             raise BadArchiveError(f"{path} is a directory of another package")
+        # Two packages may share a file if it is identical.
         if _same(found, member):
             return True
         owner = self.owners.get(path)
         if owner is None:
-            return False  # of a layer below: the archive keeps packages installable together, so this one replaces it
+            # It is in a layer below.  Debian keeps packages installable together, so this package may replace it.
+            return False
         if owner is self:
             raise BadArchiveError(f"two entries for {path}")
         if self.package.name in owner.replaces:
@@ -194,7 +209,7 @@ def _checked_target(path: str, target: str) -> str:
         raise BadArchiveError(f"{path} is a link to nowhere")
     if target.startswith("/"):
         if not _OWNED.match(target) or ".." in target.split("/"):
-            raise BadArchiveError(f"link {path} -> {target} leads to where no package has files")
+            raise BadArchiveError(f"link {path} -> {target} leads to a place where no package has files")
     else:
         check_link(path, target)
     return target

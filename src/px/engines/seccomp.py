@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from px import DATA
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-DATA = Path(__file__).parent.parent / "data"
 MACHINES = ("x86_64", "aarch64")
 
 ALLOW = 0x7FFF0000
@@ -54,13 +55,13 @@ def refuse(name: str) -> int:
 
 
 def filter_path(machine: str) -> Path:
-    return DATA / "seccomp" / f"{machine}.bpf"
+    return Path(DATA, "seccomp", f"{machine}.bpf")
 
 
 def table() -> Mapping[str, Any]:
     import tomllib
 
-    with (DATA / "seccomp.toml").open("rb") as f:
+    with open(f"{DATA}/seccomp.toml", "rb") as f:
         return tomllib.load(f)
 
 

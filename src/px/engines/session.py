@@ -16,18 +16,20 @@ import struct
 import subprocess
 import threading
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from px.engines import arguments, hostfiles, limits
+from px.engines import limits
 from px.engines.remote import Pipes, Process, Reply
 from px.errors import PxError
+from px.warm import arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from px.engines.bubblewrap import Bubblewrap
-    from px.engines.spec import RunSpec
+    from px.warm.spec import RunSpec
 
 _EXEC, _SIGNAL, _OPEN = 1, 2, 3
 _EVENT_REPLY, _EVENT_EXIT = 1, 2
@@ -36,6 +38,17 @@ _REQUEST = struct.Struct("=IIii")
 _EVENT = struct.Struct("=IIii")
 _KILLED = 137
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What px-init is asked to do: its number, two arguments, and what goes with it."""
+
+    op: int
+    a: int = 0
+    b: int = 0
+    text: bytes = b""
+    fds: Sequence[int] = ()
 
 
 class Session:
@@ -81,7 +94,7 @@ class Session:
         if self._socket.recv(1) == b"R":
             return
         _, said = self._bubblewrap.communicate()
-        problem = said.decode("utf-8", "replace").strip() or "it ended without a word"
+        problem = said.decode("utf-8", "replace").strip() or "it ended without a message"
         raise PxError("PX906", engine="bubblewrap", problem=problem)
 
     # --- the socket --------------------------------------------------------------------------------------------
@@ -127,9 +140,7 @@ class Session:
         for process in processes:
             process.ended(_KILLED)
 
-    def _ask(
-        self, op: int, a: int, b: int, text: bytes = b"", *, fds: Sequence[int] = (), process: Process | None = None
-    ) -> tuple[int, int]:
+    def _ask(self, request: _Request, process: Process | None = None) -> tuple[int, int]:
         reply = Reply(process)
         with self._lock:
             if self._ended:
@@ -137,9 +148,10 @@ class Session:
             self._last += 1
             number = self._last
             self._replies[number] = reply
-            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", request.fds))] if request.fds else []
+            head = _REQUEST.pack(request.op, number & 0xFFFFFFFF, request.a, request.b)
             try:
-                self._socket.sendmsg([_REQUEST.pack(op, number & 0xFFFFFFFF, a, b), text], rights)
+                self._socket.sendmsg([head, request.text], rights)
             except OSError as e:
                 del self._replies[number]
                 raise _gone() from e
@@ -165,7 +177,7 @@ class Session:
         ``env`` adds to the sandbox's own variables.  With ``tty`` the command gets a pseudo terminal of the
         sandbox, whose other side is the process's stdin and stdout; without, three pipes.
         """
-        variables = {**hostfiles.environment(self.spec), **(env or {})}
+        variables = {**arguments.environment(self.spec), **(env or {})}
         command = _command(argv, variables, cwd or self.spec.cwd)
         pipes = Pipes.terminal(self._terminal()) if tty else Pipes.plain()
         process = Process(pipes, self._signal)
@@ -174,7 +186,7 @@ class Session:
             try:
                 fd = int(blob.data("px-command", command))
                 fds = (fd, *pipes.theirs)
-                process.pid, _ = self._ask(_EXEC, _EXEC_TTY if tty else 0, 0, fds=fds, process=process)
+                process.pid, _ = self._ask(_Request(_EXEC, _EXEC_TTY if tty else 0, fds=fds), process)
             finally:
                 blob.close()
                 pipes.close_theirs()
@@ -185,7 +197,7 @@ class Session:
 
     def _signal(self, pid: int, signal: int) -> None:
         try:
-            self._ask(_SIGNAL, pid, signal)
+            self._ask(_Request(_SIGNAL, pid, signal))
         except ProcessLookupError:
             return  # it has just ended by itself
 
@@ -208,7 +220,7 @@ class Session:
         encoded = os.fsencode(path if path.startswith("/") else f"{self.spec.cwd}/{path}")
         if len(encoded) > 4095 or b"\0" in encoded:
             raise ValueError(path)
-        _, fd = self._ask(_OPEN, flags, mode, encoded)
+        _, fd = self._ask(_Request(_OPEN, flags, mode, encoded))
         return fd
 
     def read_bytes(self, path: str) -> bytes:

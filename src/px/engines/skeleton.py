@@ -9,21 +9,21 @@ import hashlib
 import os
 from typing import TYPE_CHECKING
 
-from px.engines import hostfiles
-from px.engines.paths import Resolver
 from px.store.files import disk_errors
 from px.store.tree import remove_tree
+from px.warm import arguments
+from px.warm.links import Layers
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from px.engines.spec import RunSpec
+    from px.warm.spec import RunSpec
 
 
-def ensure(root: Path, spec: RunSpec) -> Path:
+def ensure_skeleton(root: Path, spec: RunSpec) -> Path:
     """A layer with every place that ``spec`` needs; one per set of places, kept for the next run."""
-    resolve = Resolver(spec.layers).resolve
-    files = sorted({resolve(f.target) for f in hostfiles.all_files(spec)})
+    resolve = Layers(spec.layers).resolve
+    files = sorted({resolve(f.target) for f in arguments.files(spec)})
     directories = sorted({resolve(d) for d in ("/proc", "/dev", "/sys", "/tmp", "/run", "/var/tmp", spec.home)})  # noqa: S108
     for mount in spec.mounts:
         (directories if os.path.isdir(mount.source) else files).append(resolve(mount.target))

@@ -13,14 +13,16 @@ from urllib.parse import unquote, urlsplit
 
 from px.errors import PxError
 from px.project import lock as locks
+from px.store.files import write_atomically
 
 if TYPE_CHECKING:
     from packaging.pylock import Package, PackageArchive, PackageDirectory, PackageSdist, PackageVcs, PackageWheel
 
     from px.env.runtime import Runtime
-    from px.home import Home
+    from px.project.context import Context
     from px.project.discovery import Project
     from px.project.selection import Selection
+    from px.project.settings import Settings
 
 FORMAT = 3
 Kind = Literal["wheel", "sdist", "vcs", "directory"]
@@ -55,28 +57,24 @@ class Artifact:
         return f"{self.name} {self.version}".rstrip()
 
 
-def select(
-    home: Home, project: Project, selection: Selection, runtime: Runtime, *, inputs: str, offline: bool = False
-) -> tuple[Artifact, ...]:
+def select(context: Context, selection: Selection, runtime: Runtime, inputs: str) -> tuple[Artifact, ...]:
     """Pick the artifacts of the lock for ``runtime``; remembered for the inputs that they were picked from."""
-    key = json.dumps([FORMAT, inputs, str(project.root), selection.as_json(), runtime.payload(), runtime.libc])
-    cached = home.cache / "selections" / (hashlib.sha256(key.encode()).hexdigest()[:40] + ".json")
+    key = json.dumps([FORMAT, inputs, str(context.root), selection.as_json(), runtime.payload(), runtime.libc])
+    cached = context.home.cache("selections") / (hashlib.sha256(key.encode()).hexdigest()[:40] + ".json")
     try:
         return tuple(Artifact(**raw) for raw in json.loads(cached.read_bytes()))
     except (FileNotFoundError, ValueError, TypeError):
         pass
-    document = locks.export(project, selection, offline=offline)
-    chosen = tuple(_select(project, selection, runtime, document))
-    from px.store.files import write_atomically
-
+    chosen = tuple(_select(context, selection, runtime))
     write_atomically(cached, json.dumps([asdict(a) for a in chosen]).encode(), durable=False)
     return chosen
 
 
-def _select(project: Project, selection: Selection, runtime: Runtime, document: dict[str, Any]) -> list[Artifact]:
+def _select(context: Context, selection: Selection, runtime: Runtime) -> list[Artifact]:
     from packaging.pylock import PylockSelectError
 
-    _from_source(project, document)
+    project, document = context.project, locks.export(context, selection)
+    _from_source(context.settings, document)
     _prune(document, runtime)
     pylock = locks.to_pylock(project, document)
     extras, groups = _pylock_choices(project, selection)
@@ -90,14 +88,10 @@ def _select(project: Project, selection: Selection, runtime: Runtime, document: 
     return sorted(found, key=lambda a: a.name)
 
 
-def _from_source(project: Project, document: dict[str, Any]) -> None:
-    """Drop the wheels of packages that ``[tool.uv]`` wants built: no-binary, or no-binary-package."""
-    from packaging.utils import canonicalize_name
-
-    settings = project.manifest.tool("uv")
-    names = {canonicalize_name(name) for name in settings.get("no-binary-package", ())}
+def _from_source(settings: Settings, document: dict[str, Any]) -> None:
+    """Drop the wheels of packages that the project wants built: ``no-binary``, or ``no-binary-package``."""
     for package in document.get("packages", ()):
-        if "sdist" in package and (settings.get("no-binary") is True or package.get("name") in names):
+        if "sdist" in package and settings.from_source(str(package.get("name"))):
             package.pop("wheels", None)
 
 

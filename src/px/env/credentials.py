@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tomllib
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
@@ -14,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from px import process
+from px.project.settings import read_toml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from px.project.discovery import Project
+    from px.project.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,8 @@ class Index:
 class Credentials:
     """Answers which user name and password a URL needs, by the index that it belongs to."""
 
-    def __init__(self, project: Project):
-        self._project = project
-
-    @cached_property
-    def _settings(self) -> list[dict[str, Any]]:
-        """uv's settings, strongest first: pyproject or uv.toml of the project, then the user's, then the system's."""
-        config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-        own = self._project.root / "uv.toml"
-        found = [read_settings(own)] if own.is_file() else [self._project.manifest.tool("uv")]
-        explicit = os.environ.get("UV_CONFIG_FILE")
-        if explicit:
-            return [read_settings(Path(explicit))]
-        return found + [read_settings(config / "uv" / "uv.toml"), read_settings(Path("/etc/uv/uv.toml"))]
+    def __init__(self, settings: Settings):
+        self._settings = settings.tables
 
     @cached_property
     def _indexes(self) -> tuple[Index, ...]:
@@ -90,14 +79,6 @@ class Credentials:
             if done.ok and done.stdout.strip():
                 return user, done.stdout.strip()
         return None
-
-
-def read_settings(path: Path) -> dict[str, Any]:
-    """A TOML file of uv's; what cannot be read says nothing: uv itself complains."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
 
 
 def _from_environment() -> Iterator[Index]:
@@ -148,7 +129,7 @@ def _from_login(url: str) -> tuple[str, str] | None:
     """What ``uv auth login`` stored for the service that the URL lies under."""
     data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
     directory = Path(os.environ.get("UV_CREDENTIALS_DIR") or data / "uv" / "credentials")
-    stored = read_settings(directory / "credentials.toml")
+    stored = read_toml(directory / "credentials.toml")
     fitting = [
         c
         for c in stored.get("credential", ())

@@ -15,24 +15,22 @@ from px.project import uv
 from px.project.manifest import FILE, OLD_MANIFESTS, Manifest
 
 if TYPE_CHECKING:
-    from px.env.runtime import Interpreter
-    from px.home import Home
+    from px.env.runtime import HostPython
+    from px.project.context import Context
 
 # What uv leaves beside the installation, and what the env writes itself.
 _NOT_KEPT = {"bin", ".lock", "uv_cache.json", "uv_build.json", "REQUESTED"}
 
 
-def editable_files(
-    home: Home, name: str, path: Path, interpreter: Interpreter, *, root: Path, offline: bool
-) -> dict[str, bytes]:
+def editable_files(context: Context, name: str, path: Path, interpreter: HostPython) -> dict[str, bytes]:
     """The files that an editable install of ``path`` adds to site-packages: a .pth or a finder, and metadata.
 
     They hold the project's absolute path, so they are kept per project in the cache, never in the store.
     """
     key = _key(path, interpreter)
-    kept = home.cache / "editables" / key
+    kept = context.home.cache("editables") / key
     if not kept.is_dir():
-        _install(name, path, interpreter, kept, root=root, offline=offline)
+        _install(context, name, path, interpreter, kept)
     return {
         os.fspath(file.relative_to(kept)): file.read_bytes()
         for file in sorted(kept.rglob("*"))
@@ -40,7 +38,7 @@ def editable_files(
     }
 
 
-def _key(path: Path, interpreter: Interpreter) -> str:
+def _key(path: Path, interpreter: HostPython) -> str:
     digest = hashlib.sha256(os.fsencode(path) + b"\0" + interpreter.runtime.abi.encode())
     manifest = path / FILE
     known = Manifest.read(manifest).build_files if manifest.is_file() else tuple(path / n for n in OLD_MANIFESTS)
@@ -55,14 +53,14 @@ def _key(path: Path, interpreter: Interpreter) -> str:
     return digest.hexdigest()[:40]
 
 
-def _install(name: str, path: Path, interpreter: Interpreter, kept: Path, *, root: Path, offline: bool) -> None:
+def _install(context: Context, name: str, path: Path, interpreter: HostPython, kept: Path) -> None:
     console.detail(f"{name}: making the editable install of {path}")
     kept.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=".making-", dir=kept.parent))
     try:
-        done = uv.uv(
+        done = uv.Uv(path, context.offline).run(
             "pip", "install", "--quiet", "--no-deps", "--target", scratch / "site", "--python", interpreter.executable,
-            "--project", root, "--editable", path, cwd=path, offline=offline,
+            "--project", context.root, "--editable", path,
         )  # fmt: skip
         if not done.ok:
             remedy = "Check [build-system] and the version in pyproject.toml."

@@ -5,13 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from px import console
-from px.env.layout import Placed, entry_point_script, lay_out, pyvenv_cfg, script_content
-from px.env.wheel import read_entry_points
+from px.env.layout import Placed, entry_point_script, lay_out, pyvenv_cfg, read_entry_points, script_content
 from px.store.files import disk_errors, write_json
 from px.store.tree import remove_tree
 
@@ -20,7 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from px.env.profile import Profile
-    from px.env.runtime import Interpreter
+    from px.env.runtime import HostPython
+    from px.project.context import Context
     from px.store.objects import Store
 
 MARKER = "px-env.json"
@@ -44,25 +43,23 @@ class HostEnv:
         return (self.path / MARKER).is_file() and (self.bin / "python").exists()
 
 
-def locate(
-    store: Store, profile_oid: str, root: Path, interpreter: Interpreter, editable: Mapping[str, bytes]
-) -> HostEnv:
+def locate(context: Context, profile_oid: str, interpreter: HostPython, editable: Mapping[str, bytes]) -> HostEnv:
     """The env's directory: one per profile; one per project where it holds the project's own absolute path."""
     parts = [LAYOUT, os.fspath(interpreter.executable)]
     if editable:
         parts += [
-            os.fspath(root),
+            os.fspath(context.root),
             *(f"{name}\0{hashlib.sha256(c).hexdigest()}" for name, c in sorted(editable.items())),
         ]
     suffix = hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
-    return HostEnv(store.home.envs / f"{profile_oid}-{suffix}", interpreter.runtime.python)
+    return HostEnv(context.home.envs / f"{profile_oid}-{suffix}", interpreter.runtime.python)
 
 
 def ensure(
-    store: Store, profile: Profile, root: Path, interpreter: Interpreter, editable: Mapping[str, bytes], *, force: bool
+    context: Context, profile: Profile, interpreter: HostPython, editable: Mapping[str, bytes], *, force: bool
 ) -> HostEnv:
     """Build the env unless it is there: in a directory beside it, then by one rename."""
-    env = locate(store, profile.oid, root, interpreter, editable)
+    store, env = context.store, locate(context, profile.oid, interpreter, editable)
     if env.whole and not force:
         return env
     with disk_errors(store.home.root), store.lock(f"env-{env.path.name}", "this env"):
@@ -90,7 +87,7 @@ def ensure(
 class _Builder:
     """Lays one env out under ``building``; scripts name the final path."""
 
-    def __init__(self, store: Store, profile: Profile, interpreter: Interpreter, env: HostEnv, building: Path):
+    def __init__(self, store: Store, profile: Profile, interpreter: HostPython, env: HostEnv, building: Path):
         self.profile = profile
         self.interpreter = interpreter
         self.python = os.fspath(env.bin / "python")
@@ -120,6 +117,8 @@ class _Builder:
         write_json(self.root / MARKER, marker, durable=False)
 
     def _link_all(self, files: list[Placed]) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
         # link(2) spends its time in the kernel, where two threads do not wait for each other.
         half = (len(files) + 1) // 2
         with ThreadPoolExecutor(2) as pool:

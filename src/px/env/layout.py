@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from px import console
-from px.env.wheel import EntryPoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,6 +16,19 @@ if TYPE_CHECKING:
     from px.env.packages import Package
     from px.store.objects import Store
     from px.store.tree import Entry
+
+
+class BadEntryPointError(Exception):
+    """Why the entry points of a package are refused."""
+
+
+@dataclass(frozen=True)
+class EntryPoint:
+    """A script that the env makes for a package."""
+
+    name: str
+    target: str
+    gui: bool
 
 
 @dataclass(frozen=True)
@@ -101,3 +113,22 @@ def pyvenv_cfg(home: str, version: str) -> str:
     """What makes a directory a virtual environment."""
     lines = [f"home = {home}", "implementation = CPython", f"version_info = {version}"]
     return "\n".join([*lines, "include-system-site-packages = false", "px = true"]) + "\n"
+
+
+def read_entry_points(text: str) -> list[EntryPoint]:
+    """console_scripts and gui_scripts of an ``entry_points.txt``, sorted by name."""
+    import configparser  # slow to import, and most wheels have no such file
+
+    parser = configparser.RawConfigParser(delimiters=("=",), strict=False, interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    try:
+        parser.read_string(text)
+    except configparser.Error as e:
+        raise BadEntryPointError(f"entry_points.txt cannot be read: {e}") from e
+    found = []
+    for section in ("console_scripts", "gui_scripts"):
+        for name, target in parser.items(section) if parser.has_section(section) else ():
+            if "/" in name or name in ("", ".", "..") or ":" not in target:
+                raise BadEntryPointError(f"the script {name!r} = {target!r} has no safe name or target")
+            found.append(EntryPoint(name, target.split("[")[0].strip(), section == "gui_scripts"))
+    return sorted(found, key=lambda e: e.name)

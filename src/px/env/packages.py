@@ -1,15 +1,20 @@
-"""From the lock's artifacts to ``pkg-build`` objects: fetched and unpacked in parallel, each once per machine."""
+"""From the lock's artifacts to ``pkg-build`` objects: fetched and unpacked in parallel, each once per machine.
+
+What only fetching and unpacking need is imported where they begin: packages are looked up far more often than made.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from px import console
-from px.env import sdist
+from px.env import hostbuild
 from px.env.artifacts import resolve_path
+from px.env.credentials import Credentials
 from px.errors import PxError
 from px.store.canonical import oid_of
 from px.store.sources import ensure_source, find_source, source_ref
@@ -20,10 +25,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from px.env.artifacts import Artifact
-    from px.env.credentials import Credentials
     from px.http import Http
+    from px.project.context import Context
     from px.store.canonical import Value
-    from px.store.objects import Draft, Payload, Store
+    from px.store.objects import Draft, Payload
 
 DOWNLOADS = 8
 
@@ -56,22 +61,16 @@ class Packages:
 
     def __init__(
         self,
-        store: Store,
-        root: Path,
-        credentials: Credentials,
+        context: Context,
         builder: Builder,
-        *,
-        offline: bool,
         on_wheels: Callable[[Sequence[Package]], object] = lambda _: None,
     ):
         """``on_wheels`` is given the packages that have wheels as soon as these are there."""
-        self.store = store
-        self.root = root
-        self.credentials = credentials
+        self.store = context.store
+        self.root = context.root
+        self.settings = context.settings
         self.builder = builder
-        self.offline = offline
         self.on_wheels = on_wheels
-        self._http: Http | None = None
 
     def ensure(self, artifacts: Iterable[Artifact]) -> tuple[Package, ...]:
         """The pkg-build of every artifact, sorted by name; what is not in the store is fetched and made."""
@@ -146,19 +145,12 @@ class Packages:
         path = self.fetch(artifact, bar)
 
         def make(draft: Draft) -> Payload:
-            from px.env.wheel import unpack_wheel
+            from px.env.wheel import WheelOf, unpack_wheel
 
             draft.refs.append(source_ref(artifact.sha256, path.stat().st_size))
             draft.notes["filename"] = artifact.filename
-            tree = draft.tree()
-            return unpack_wheel(
-                path,
-                tree,
-                name=artifact.name,
-                version=artifact.version,
-                source=artifact.sha256,
-                shown=artifact.filename,
-            )
+            wheel_of = WheelOf(artifact.name, artifact.version, artifact.sha256, artifact.filename)
+            return unpack_wheel(path, draft.tree(), wheel_of)
 
         return self._package(artifact, self.store.ensure("pkg-build", self._key(artifact), make, label=artifact.label))
 
@@ -170,25 +162,29 @@ class Packages:
         local = resolve_path(self.root, artifact.location)
         if local is not None:
             return self._take(artifact, local)
-        if self.offline:
+        if self.store.offline:
             raise PxError("PX202", package=artifact.label, artifact=artifact.filename)
-        from px.http import FetchError
+        from px.http import Download, FetchError
 
-        url = self.credentials.authorize(artifact.location)
+        url = self._credentials.authorize(artifact.location)
         try:
-            on_bytes = None if bar is None else bar.advance
-            return ensure_source(self.store, self._client(), url, artifact.sha256, artifact.size, on_bytes)
+            on_bytes = (lambda _: None) if bar is None else bar.advance
+            what = Download(url, artifact.sha256, artifact.size, on_bytes)
+            return ensure_source(self.store, self._client, what)
         except FetchError as e:
             if e.actual_sha256 is not None:
                 raise self._mismatch(artifact, e.actual_sha256) from e
             raise PxError("PX201", package=artifact.label, artifact=artifact.filename, reason=e.reason) from e
 
-    def _client(self) -> Http:
-        if self._http is None:
-            from px.http import Http
+    @cached_property
+    def _credentials(self) -> Credentials:
+        return Credentials(self.settings)
 
-            self._http = Http(insecure_hosts=self.credentials.insecure_hosts, connections=DOWNLOADS)
-        return self._http
+    @cached_property
+    def _client(self) -> Http:
+        from px.http import Http
+
+        return Http(insecure_hosts=self._credentials.insecure_hosts, connections=DOWNLOADS)
 
     def _take(self, artifact: Artifact, path: Path) -> Path:
         """Bring a local file into the store, checked like a download."""
@@ -216,17 +212,15 @@ class Packages:
         """A package that has to be built: its wheel is made by uv and taken in like any other."""
 
         def make(draft: Draft) -> Payload:
-            from px.env.wheel import unpack_wheel
+            from px.env.wheel import WheelOf, unpack_wheel
 
             # In the store's own tmp, which is swept: a build that is killed leaves nothing elsewhere.
             with self.store.draft() as scratch:
                 out = scratch.path / "out"
                 out.mkdir()
                 wheel = self.builder.build(artifact, self._source(artifact, scratch.path), out)
-                version = sdist.built_version(artifact, wheel)
-                return unpack_wheel(
-                    wheel, draft.tree(), name=artifact.name, version=version, source=self._key(artifact)
-                )
+                version = hostbuild.built_version(artifact, wheel)
+                return unpack_wheel(wheel, draft.tree(), WheelOf(artifact.name, version, self._key(artifact)))
 
         key = self._key(artifact)
         if artifact.kind == "directory":
@@ -236,9 +230,9 @@ class Packages:
 
     def _source(self, artifact: Artifact, scratch: Path) -> Path:
         if artifact.kind == "vcs":
-            if self.offline:
+            if self.store.offline:
                 raise PxError("PX202", package=artifact.label, artifact=f"commit {artifact.commit}")
-            return sdist.checkout(artifact, scratch / "repository")
+            return hostbuild.checkout(artifact, scratch / "repository")
         if artifact.kind == "directory":
             return self.root / artifact.location
         # uv tells the archive's type by its name, which the store does not keep.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shlex
@@ -12,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 from px import process
 from px.errors import PxError
 from px.project import uv
+from px.store.files import write_json
 
 if TYPE_CHECKING:
     from packaging.markers import Environment
     from packaging.tags import Tag
 
     from px.home import Home
+    from px.project.context import Context
     from px.store.objects import Payload
 
 _PROBE = """
@@ -126,25 +129,22 @@ def _manylinux(minor: int, machine: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Interpreter:
-    """A Python on this machine."""
+class HostPython:
+    """A Python of this machine."""
 
     executable: Path
     runtime: Runtime
 
 
-def find_interpreter(
-    home: Home, directory: Path, *, request: str | None, requires: str | None, offline: bool
-) -> Interpreter:
+def find_interpreter(context: Context, wanted: str | None) -> HostPython:
     """The interpreter that uv chooses for the project: ``--python``, ``.python-version``, requires-python."""
-    arguments = ["python", "find", "--system", *([request] if request else [])]
-    done = uv.uv(*arguments, cwd=directory, offline=offline)
+    request, requires = wanted or os.environ.get("UV_PYTHON"), context.project.manifest.requires_python
+    done = context.uv.run("python", "find", "--system", *([request] if request else []))
     path = Path(done.stdout.strip())
     if not done.ok or not done.stdout.strip():
-        wanted = request or requires or "python"
-        reason = uv.explain(done.stderr)
-        raise PxError("PX205", requires=wanted, reason=reason, install=_install_command(request, requires))
-    found = probe(home, path)
+        asked, reason = request or requires or "python", uv.explain(done.stderr)
+        raise PxError("PX205", requires=asked, reason=reason, install=_install_command(request, requires))
+    found = probe(context.home, path)
     if requires and not _satisfies(found.runtime.version, requires):
         reason = f"{path} is {found.runtime.version}, which the project's requires-python excludes."
         raise PxError("PX205", requires=requires, reason=reason, install=_install_command(None, requires))
@@ -163,21 +163,17 @@ def _satisfies(version: str, requires: str) -> bool:
     return SpecifierSet(requires).contains(version, prereleases=True)
 
 
-def probe(home: Home, executable: Path) -> Interpreter:
+def probe(home: Home, executable: Path) -> HostPython:
     """Ask an interpreter what it is, once: the answer is kept until the file changes."""
     st = executable.stat()
     key = f"{os.fspath(executable)}\0{st.st_mtime_ns}\0{st.st_size}"
-    import hashlib
-
-    cached = home.cache / "interpreters" / (hashlib.sha256(key.encode()).hexdigest()[:32] + ".json")
+    cached = home.cache("interpreters") / (hashlib.sha256(key.encode()).hexdigest()[:32] + ".json")
     try:
         raw: dict[str, Any] = json.loads(cached.read_bytes())
     except (FileNotFoundError, ValueError):
         raw = _ask(executable)
-        from px.store.files import write_json
-
         write_json(cached, raw, durable=False)
-    return Interpreter(executable, _runtime(raw))
+    return HostPython(executable, _runtime(raw))
 
 
 def _ask(executable: Path) -> dict[str, Any]:

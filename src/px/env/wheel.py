@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import base64
 import binascii
+import csv
 import hashlib
 import io
 import posixpath
 import stat
+import zipfile
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from px.env.layout import BadEntryPointError, read_entry_points
 from px.errors import PxError
 from px.store.tree import TreeWriter, UnsafePathError, check_link, check_path
 
 if TYPE_CHECKING:
-    import zipfile
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -55,21 +57,26 @@ _SCHEMES = {
 }
 
 
-def unpack_wheel(
-    wheel: Path, tree: TreeWriter, *, name: str, version: str, source: str, shown: str | None = None
-) -> Payload:
-    """Unpack ``wheel`` into ``tree`` and return the payload of its pkg-build; anything unsafe is PX203.
+@dataclass(frozen=True)
+class WheelOf:
+    """Which package a wheel is said to be."""
 
-    ``source`` is what the wheel was made from (its own sha256, or its sdist's), for the record; ``shown`` is
-    its name in errors, where the file itself is called otherwise.
-    """
-    import zipfile
+    name: str
+    version: str
+    source: str
+    """What the wheel was made from, for the record: its own sha256, or its sdist's."""
+    shown: str = ""
+    """Its name in errors, where the file itself is called otherwise."""
 
+
+def unpack_wheel(wheel: Path, tree: TreeWriter, what: WheelOf) -> Payload:
+    """Unpack ``wheel`` into ``tree`` and return the payload of its pkg-build; anything unsafe is PX203."""
     try:
         with zipfile.ZipFile(wheel) as archive:
-            return _Unpacking(archive, tree).run(name, version, source)
+            return _Unpacking(archive, tree).run(what)
     except (
         BadWheelError,
+        BadEntryPointError,
         UnsafePathError,
         zipfile.BadZipFile,
         zlib.error,
@@ -77,7 +84,8 @@ def unpack_wheel(
         NotImplementedError,
         UnicodeDecodeError,
     ) as e:
-        raise PxError("PX203", artifact=shown or wheel.name, package=name, version=version, problem=str(e)) from e
+        shown = what.shown or wheel.name
+        raise PxError("PX203", artifact=shown, package=what.name, version=what.version, problem=str(e)) from e
 
 
 class _Unpacking:
@@ -92,7 +100,7 @@ class _Unpacking:
         self.record = self._read_record()
         self.installed: list[tuple[str, str, str]] = []
 
-    def run(self, name: str, version: str, source: str) -> Payload:
+    def run(self, what: WheelOf) -> Payload:
         self._check_wheel_version()
         for path, member in self.members.items():
             if path != f"{self.dist_info}/RECORD":
@@ -105,9 +113,9 @@ class _Unpacking:
         self._finish_record(scripts)
         return {
             "layout": LAYOUT,
-            "name": name,
-            "version": version,
-            "source": source,
+            "name": what.name,
+            "version": what.version,
+            "source": what.source,
             "dist_info": self.dist_info,
             "tags": self._tags(),
             "scripts": scripts,
@@ -119,8 +127,6 @@ class _Unpacking:
         return self.archive.read(member) if member is not None else b""
 
     def _read_record(self) -> dict[str, tuple[str, str]]:
-        import csv
-
         path = f"{self.dist_info}/RECORD"
         if path not in self.members:
             raise BadWheelError("it has no RECORD")
@@ -212,8 +218,6 @@ class _Unpacking:
 
     def _finish_record(self, scripts: list[Value]) -> None:
         """The RECORD of an installation, sorted: importlib.metadata lists a package's files from it."""
-        import csv
-
         rows = [*self.installed, (f"{self.dist_info}/RECORD", "", "")]
         rows += [(f"../../../bin/{s[0]}", "", "") for s in scripts if isinstance(s, list)]
         text = io.StringIO()
@@ -247,31 +251,3 @@ def _dist_info(members: dict[str, zipfile.ZipInfo]) -> str:
 
 def _record_hash(sha256: str) -> str:
     return "sha256=" + base64.urlsafe_b64encode(binascii.unhexlify(sha256)).rstrip(b"=").decode()
-
-
-@dataclass(frozen=True)
-class EntryPoint:
-    """A script that the env makes for a package."""
-
-    name: str
-    target: str
-    gui: bool
-
-
-def read_entry_points(text: str) -> list[EntryPoint]:
-    """console_scripts and gui_scripts of an ``entry_points.txt``, sorted by name."""
-    import configparser
-
-    parser = configparser.RawConfigParser(delimiters=("=",), strict=False, interpolation=None)
-    parser.optionxform = str  # type: ignore[assignment,method-assign]
-    try:
-        parser.read_string(text)
-    except configparser.Error as e:
-        raise BadWheelError(f"entry_points.txt cannot be read: {e}") from e
-    found = []
-    for section in ("console_scripts", "gui_scripts"):
-        for name, target in parser.items(section) if parser.has_section(section) else ():
-            if "/" in name or name in ("", ".", "..") or ":" not in target:
-                raise BadWheelError(f"the script {name!r} = {target!r} has no safe name or target")
-            found.append(EntryPoint(name, target.split("[")[0].strip(), section == "gui_scripts"))
-    return sorted(found, key=lambda e: e.name)

@@ -1,1 +1,1 @@
-"""OCI images: layers as deterministic tars, blobs, layouts, registries, bills of materials."""
+"""OCI images: layers as reproducible tar archives, blobs, layouts, archives and registries."""

@@ -1,8 +1,8 @@
-"""Blobs by digest under ``PX_HOME/sandbox/blobs``, and what is known about the layers among them.
+"""The blobs of images, by digest, under ``PX_HOME/sandbox/blobs``.
 
-A layer is tarred and compressed once ever: its key is the hash of what goes in (tree oids, prefixes, owners),
-of the compression and of the tar format, and ``index/<key>`` says which blob came out.  The index is a cache;
-without it the layers are made again, with the same digests.
+A layer is packed only once.  ``index/<key>`` says which blob was made from which input.  The key is the hash of the
+input (oids of trees, prefixes, owners), of the compression and of the tar format.  The index is a cache: if it is lost,
+the layers are packed again, with the same digests.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from px.store.files import write_atomically
 from px.store.objects import Store, tree_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from px.home import Home
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LayerBlob:
-    """A finished layer: what a config (``diff_id``) and a manifest (``digest``, ``size``) say about it."""
+    """A packed layer.  The config needs ``diff_id``, the sha256 of the tar; the manifest ``digest`` and ``size``."""
 
     diff_id: str
     digest: str
@@ -46,7 +46,7 @@ class LayerBlob:
 
 @dataclass(frozen=True)
 class TreeRef:
-    """A tree of the store and where it goes in the image."""
+    """A tree of the store, and its place and owner in the image."""
 
     kind: str
     oid: str
@@ -59,7 +59,7 @@ class TreeRef:
 
 
 class Blobs:
-    """The blobs of one px home; any number of processes may use it at once."""
+    """The blobs of one px home.  Any number of processes may use it at once."""
 
     def __init__(self, home: Home):
         self.home = home
@@ -72,7 +72,7 @@ class Blobs:
         return self.path(digest).exists()
 
     def add(self, content: bytes) -> str:
-        """Keep a small document and return its digest."""
+        """Store a small document and return its digest."""
         digest = digest_of(content)
         if not self.has(digest):
             with building(self.home, self.root):
@@ -80,7 +80,7 @@ class Blobs:
         return digest
 
     def read(self, digest: str) -> bytes:
-        """A small blob, checked against its digest."""
+        """Read a small blob and check it against its digest."""
         try:
             content = self.path(digest).read_bytes()
         except FileNotFoundError:
@@ -90,8 +90,9 @@ class Blobs:
         return content
 
     def store_layer(self, store: Store, trees: Sequence[TreeRef], *, compression: str = GZIP) -> LayerBlob:
-        """The layer made of trees in the store; their specs are read only if it has to be made."""
+        """The layer that consists of these trees of the store."""
 
+        # A function, because reading the specs of large trees takes time, and a layer that is packed needs none.
         def parts() -> list[Part]:
             return [_part(store, tree) for tree in trees]
 
@@ -100,7 +101,7 @@ class Blobs:
     def layer(
         self, identity: Value, parts: Callable[[], Sequence[Part]], *, compression: str = GZIP, mtime: int = tar.EPOCH
     ) -> LayerBlob:
-        """The layer that ``identity`` stands for, made from ``parts`` if it is not there yet."""
+        """The layer for ``identity``.  If there is none yet, it is packed from ``parts``."""
         method = method_of(compression)
         key = oid_of("layer-blob", [identity, method.identity, tar.FORMAT, mtime])
         found = self._find(key)
@@ -109,13 +110,14 @@ class Blobs:
             return found
         store = Store(self.home)
         with building(self.home, self.root), store.lock(f"blob-{key}", f"layer {key[:12]}"):
+            # Another process may have packed it while this one waited for the lock.
             found = self._find(key)
             return found if found is not None else self._make(store, key, parts(), method, mtime)
 
     def _find(self, key: str) -> LayerBlob | None:
         try:
             found = LayerBlob(**json.loads((self.root / "index" / key).read_bytes()))
-            # A blob of another size was damaged or is a crash's leftover: it is made again.
+            # A blob of another size is damaged: it is packed again.  Reading it to check its digest would be slow.
             path = self.path(found.digest)
             if path.stat().st_size == found.size:
                 _touch(path)
@@ -131,10 +133,12 @@ class Blobs:
                 done = compress(method, lambda write: write_tar(parts, write, mtime=mtime), out)
                 out.flush()
                 os.fchmod(out.fileno(), 0o444)
+                # Before the rename: after a power failure the blob must not be there without its content.
                 os.fsync(out.fileno())
             made = LayerBlob("sha256:" + done.diff_id, "sha256:" + done.digest, done.size, done.raw_size, method.name)
             final = self.path(made.digest)
             final.parent.mkdir(parents=True, exist_ok=True)
+            # The draft is on the same file system as the blobs, so the blob appears whole.
             draft.data.replace(final)
         write_atomically(self.root / "index" / key, json.dumps(asdict(made)).encode(), durable=False)
         console.detail(
@@ -146,29 +150,18 @@ class Blobs:
     def digests(self) -> Iterator[str]:
         folder = self.root / "sha256"
         for name in sorted(p.name for p in folder.iterdir()) if folder.is_dir() else ():
-            if len(name) == 64:
+            if len(name) == 64:  # not the temporary file of a write in progress
                 yield "sha256:" + name
 
     def problems(self, digest: str) -> list[str]:
-        """What is wrong with a blob, read in full."""
+        """Read a whole blob and return what is wrong with it."""
         with self.path(digest).open("rb") as f:
             actual = hashlib.file_digest(f, "sha256").hexdigest()
         return [] if digest == "sha256:" + actual else [f"its sha256 is {actual}"]
 
-    def prune(self, keep: Collection[str], *, unused_for: float) -> int:
-        """Remove blobs that are not in ``keep`` and older than ``unused_for`` seconds; return the bytes freed."""
-        freed, now = 0, time.time()
-        for digest in self.digests():
-            path = self.path(digest)
-            found = path.stat()
-            if digest not in keep and now - found.st_mtime >= unused_for:
-                path.unlink(missing_ok=True)
-                freed += found.st_size
-        return freed
-
 
 def _touch(path: Path) -> None:
-    """Note the time of last use, for whoever prunes; a home that may only be read is as good."""
+    """Set the time of last use, for garbage collection.  A home that is read-only works too."""
     with suppress(OSError):
         os.utime(path)
 

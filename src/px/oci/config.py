@@ -1,4 +1,4 @@
-"""From what an image should be (:class:`ImageSpec`) and its layers to its config and manifest, byte for byte."""
+"""Makes the config and the manifest of an image from an :class:`ImageSpec` and its layers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ImageSpec:
-    """Everything an image says about itself; the layers say the rest."""
+    """What the config and the annotations of an image say, except its layers."""
 
     platform: Platform
     created: int
-    """Seconds since 1970: the commit's time, never the clock's."""
+    """Seconds since 1970.  The time of the commit, not of the clock: packing again must give the same image."""
     env: Mapping[str, str] = field(default_factory=dict)
     workdir: str = "/app"
     user: str = "1000:1000"
@@ -28,7 +28,7 @@ class ImageSpec:
     cmd: tuple[str, ...] = ()
     stop_signal: str = "SIGTERM"
     ports: tuple[str, ...] = ()
-    """As in ``8000`` or ``53/udp``."""
+    """Such as ``8000`` or ``53/udp``."""
     volumes: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class ImageSpec:
 
 @dataclass(frozen=True)
 class LayerUse:
-    """A layer in an image, with what its history line says it is (``px: base debian-12``)."""
+    """A layer of an image, and its line in the image's history (``px: base debian-12``)."""
 
     blob: LayerBlob
     created_by: str
@@ -45,7 +45,7 @@ class LayerUse:
 
 @dataclass(frozen=True)
 class BuiltImage:
-    """One platform's image: its manifest and config are blobs like its layers."""
+    """The image of one platform.  Its manifest and config are blobs, like its layers."""
 
     manifest: Descriptor
     config: Descriptor
@@ -59,16 +59,16 @@ class BuiltImage:
 
     @property
     def size(self) -> int:
-        """What a registry has to send to a machine that has nothing of it."""
+        """The bytes that a machine downloads if it has none of the blobs."""
         return self.manifest.size + self.config.size + sum(use.blob.size for use in self.layers)
 
     def blob_digests(self) -> tuple[str, ...]:
-        """Every blob of the image, layers first: the order in which they may be uploaded."""
+        """Every blob of the image, in the order of upload: a registry may refuse a manifest whose blobs it lacks."""
         return (*dict.fromkeys(use.blob.digest for use in self.layers), self.config.digest, self.manifest.digest)
 
 
 def build_image(blobs: Blobs, spec: ImageSpec, layers: Sequence[LayerUse], *, format: str = OCI) -> BuiltImage:  # noqa: A002
-    """Make config and manifest and keep them as blobs."""
+    """Make config and manifest, and store them as blobs."""
     media = FORMATS[format]
     config = encode(config_document(spec, layers))
     config_at = Descriptor(media.config, blobs.add(config), len(config))
@@ -81,6 +81,7 @@ def build_image(blobs: Blobs, spec: ImageSpec, layers: Sequence[LayerUse], *, fo
         "config": config_at.document(),
         "layers": described,
     }
+    # Docker's format has no annotations; its images have only labels.
     if media.annotated and spec.annotations:
         document["annotations"] = dict(spec.annotations)
     manifest = encode(document)
@@ -91,7 +92,7 @@ def build_image(blobs: Blobs, spec: ImageSpec, layers: Sequence[LayerUse], *, fo
 def build_index(
     blobs: Blobs, images: Sequence[BuiltImage], *, annotations: Mapping[str, str] | None = None
 ) -> Descriptor:
-    """One document that names the images of several platforms."""
+    """Make an image index: a document that lists the images of several platforms."""
     media = FORMATS[images[0].format]
     document: Json = {
         "schemaVersion": 2,
@@ -126,13 +127,15 @@ def _run_config(spec: ImageSpec) -> Json:
         "Entrypoint": list(spec.entrypoint),
         "Cmd": list(spec.cmd),
         "StopSignal": spec.stop_signal,
+        # A set, written as an object with empty values: so the image specification wants ports and volumes.
         "ExposedPorts": {port if "/" in port else f"{port}/tcp": {} for port in spec.ports},
         "Volumes": {volume: {} for volume in spec.volumes},
         "Labels": dict(spec.labels),
     }
+    # Empty fields are left out, so that the same settings always give the same bytes.
     return {key: value for key, value in found.items() if value}
 
 
 def timestamp(seconds: int) -> str:
-    """RFC 3339 in UTC, as image configs and annotations spell times."""
+    """A time as RFC 3339 in UTC, as configs and annotations need it."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,7 @@
-"""The small JSON documents of an image: their media types, their one byte-exact spelling, descriptors."""
+"""The JSON documents of an image: media types, encoding, platforms and descriptors.
+
+The specification is https://github.com/opencontainers/image-spec.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 OCI, DOCKER = "oci", "docker"
+# The config of a manifest that is not an image: the two bytes {} (image-spec 1.1).
 EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -24,7 +28,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Format:
-    """The media types of one family: OCI's own, or Docker's older ones for engines that need them."""
+    """The media types of one family: OCI's, or Docker's older ones."""
 
     name: str
     manifest: str
@@ -32,14 +36,14 @@ class Format:
     config: str
     layers: Mapping[str, str]
     annotated: bool
-    """Whether manifests of this family may carry annotations."""
+    """Whether manifests of this family may have annotations."""
 
     def layer(self, compression: str) -> str:
         if compression not in self.layers:
             raise PxError(
                 "PX903",
                 problem=f"an image in {self.name} format cannot have layers compressed with {compression}",
-                fix=["Use --compression gzip, or --format oci."],
+                fix=["Use --compression gzip or --format oci."],
             )
         return self.layers[compression]
 
@@ -56,6 +60,7 @@ FORMATS = {
         },
         annotated=True,
     ),
+    # "Image manifest version 2, schema 2".  It has no media type for zstd and no annotations.
     DOCKER: Format(
         DOCKER,
         "application/vnd.docker.distribution.manifest.v2+json",
@@ -71,7 +76,7 @@ INDEX_TYPES = tuple(f.index for f in FORMATS.values())
 
 @dataclass(frozen=True)
 class Platform:
-    """What a manifest runs on, spelled as in ``linux/arm64/v8``."""
+    """The platform of an image, such as ``linux/arm64/v8``."""
 
     os: str
     architecture: str
@@ -87,7 +92,7 @@ class Platform:
 
 @dataclass(frozen=True)
 class Descriptor:
-    """What a blob is, where it is and how long: how OCI documents refer to each other."""
+    """Type, digest and size of a blob: the way in which OCI documents refer to each other."""
 
     media_type: str
     digest: str
@@ -120,7 +125,8 @@ class Descriptor:
 
 
 def encode(document: object) -> bytes:
-    """JSON with sorted keys and no white space: one spelling for one document, so one digest."""
+    """JSON with sorted keys and no white space, so that the same document always has the same digest."""
+    # Not canonical_encode, which is for px's ids: it would wrap the document into [kind, payload].
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -129,7 +135,7 @@ def digest_of(content: bytes) -> str:
 
 
 def check_digest(text: object) -> str:
-    """Refuse whatever is not a sha256 digest: digests become file names and URLs."""
+    """Return ``text`` if it is a sha256 digest, otherwise raise.  Digests become file names and URLs."""
     if not isinstance(text, str) or _DIGEST.fullmatch(text) is None:
         raise ValueError(f"{text!r} is not a sha256 digest")
     return text

@@ -1,4 +1,4 @@
-"""How the failures of packing reach the user: as PX903, with the reason and what to check."""
+"""Turns failures of packing into errors for the user."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @contextmanager
 def building(home: Home, where: Path) -> Iterator[None]:
-    """Run a block that writes below ``where``; what the disk or the sources refuse becomes an error to read."""
+    """Turn errors of a block that writes below ``where`` into PX903, PX802 or PX921."""
     try:
         yield
     except ContentError as e:
@@ -30,9 +30,10 @@ def building(home: Home, where: Path) -> Iterator[None]:
             raise PxError(
                 "PX903",
                 problem=f"there is no space left on the disk that holds {where}",
-                why=["What was being written has been removed; everything that was finished is still there."],
+                why=["px removed the unfinished file; everything that was finished is still there."],
                 fix=["Free some space; see what px could remove: px store gc --dry-run"],
             ) from e
+        # Anything else, such as missing rights or a directory that is gone.
         raise PxError(
             "PX903",
             problem=f"{e.filename or where}: {e.strerror or e}",
@@ -41,7 +42,8 @@ def building(home: Home, where: Path) -> Iterator[None]:
 
 
 def _content(home: Home, error: ContentError) -> PxError:
+    # In the store it is damage.  In the working tree, somebody changed the file while px packed it.
     if error.root.is_relative_to(home.objects):
         kind, oid = error.root.relative_to(home.objects).parts[:2]
         return PxError("PX802", kind=kind, oid=oid, problem=str(error))
-    return PxError("PX921", path=error.path, problem=error.problem, remedy="Let it come to rest, then pack again.")
+    return PxError("PX921", path=error.path, problem=error.problem, remedy="Stop what changes it, then pack again.")

@@ -1,4 +1,4 @@
-"""Images read back, and how two of them differ: layer by layer, file by file, in words."""
+"""Reads images, and describes how two of them differ: layer by layer and file by file."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from px.errors import PxError
 from px.http import FetchError
 from px.oci.compress import GZIP, ZSTD
 from px.oci.documents import DOCKER, FORMATS, OCI, Descriptor, Json, Platform, digest_of
-from px.oci.registry import RegistryError
+from px.oci.registry.client import RegistryError
 from px.oci.sources import ArchiveSource, Source, manifests, platform_of, read_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+# The first bytes of gzip and zstd data.
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-_DAMAGED = "Copy or fetch the image again, and do not run this one: it is damaged, or somebody has changed it."
+_DAMAGED = "Do not run this image: it is damaged, or somebody changed it. Copy or download it again."
 _KINDS = {
     tarfile.DIRTYPE: "directory",
     tarfile.SYMTYPE: "symbolic link",
@@ -33,7 +34,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class ReadLayer:
-    """A layer as an image describes it; ``digest`` is empty where the source has it only uncompressed."""
+    """A layer as an image describes it.  ``digest`` is empty if the source has the layer only uncompressed."""
 
     diff_id: str
     digest: str
@@ -44,7 +45,7 @@ class ReadLayer:
 
 @dataclass(frozen=True)
 class ReadImage:
-    """One platform's image."""
+    """The image of one platform."""
 
     name: str
     digest: str
@@ -65,7 +66,7 @@ class ReadImage:
 
 @dataclass(frozen=True)
 class File:
-    """What a layer says about one path."""
+    """What a layer has at one path."""
 
     kind: str
     mode: int
@@ -73,7 +74,7 @@ class File:
     size: int
     mtime: int
     content: str
-    """sha256 of a file, target of a link."""
+    """The sha256 of a file, or the target of a link."""
 
     def __str__(self) -> str:
         shown = f"{self.kind}, mode {self.mode:04o}, owner {self.owner[0]}:{self.owner[1]}"
@@ -82,7 +83,7 @@ class File:
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing in which two images differ: where, and how, in lines."""
+    """One difference between two images: where it is, and lines that describe it."""
 
     where: str
     lines: tuple[str, ...]
@@ -92,13 +93,13 @@ class Difference:
 
 
 def read_images(source: Source) -> tuple[ReadImage, ...]:
-    """Every image of a source, one for each platform."""
+    """The images of a source, one for each platform."""
     try:
         if isinstance(source, ArchiveSource) and "index.json" not in source.members:
             return _docker_images(source)
         return tuple(_image(source, at) for at in manifests(source))
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as e:
-        raise PxError("PX923", source=source.name, problem=f"a document is not as it should be: {e}") from e
+        raise PxError("PX923", source=source.name, problem=f"one of its documents is not valid: {e}") from e
 
 
 def _image(source: Source, at: Descriptor) -> ReadImage:
@@ -106,12 +107,14 @@ def _image(source: Source, at: Descriptor) -> ReadImage:
     config = read_document(source, Descriptor.read(manifest["config"]))
     described = [Descriptor.read(found) for found in manifest["layers"]]
     diff_ids, history = config["rootfs"]["diff_ids"], _history(config)
+    # The config lists the layers uncompressed, the manifest compressed, in the same order.
     if len(diff_ids) != len(described):
         raise PxError("PX923", source=source.name, problem="config and manifest disagree about the layers")
     layers = tuple(
         ReadLayer(diff_id, layer.digest, layer.size, said, _opener(source, layer))
         for diff_id, layer, said in zip(diff_ids, described, history, strict=False)
     )
+    # `px pack verify` packs the image again in the same format and with the same compression.
     family = DOCKER if manifest.get("mediaType") == FORMATS[DOCKER].manifest else OCI
     compression = ZSTD if any(layer.media_type.endswith("+zstd") for layer in described) else GZIP
     return ReadImage(source.name, at.digest, config, layers, manifest.get("annotations") or {}, family, compression)
@@ -122,7 +125,7 @@ def _opener(source: Source, at: Descriptor) -> Callable[[], BinaryIO]:
 
 
 def _docker_images(source: ArchiveSource) -> tuple[ReadImage, ...]:
-    """What ``docker save`` of older engines wrote: no digests of compressed layers, no manifests."""
+    """The images in an archive that an older ``docker save`` wrote: layers are uncompressed, and have no digest."""
     found = []
     for entry in json.loads(source.member("manifest.json").read()):
         content = source.member(entry["Config"]).read()
@@ -133,26 +136,29 @@ def _docker_images(source: ArchiveSource) -> tuple[ReadImage, ...]:
                 config["rootfs"]["diff_ids"], entry["Layers"], _history(config), strict=False
             )
         )
-        # Such an archive has no annotations, as Docker's own format has none.
+        # There is no manifest, so there are no annotations, and the config's digest (docker's image id) has to do.
         found.append(ReadImage(source.name, digest_of(content), config, layers, {}, DOCKER))
     return tuple(found)
 
 
 def _history(config: Json) -> list[str]:
+    # Lines with empty_layer (ENV, CMD in a Dockerfile) have no layer.
     said = [h.get("created_by", "") for h in config.get("history") or [] if not h.get("empty_layer")]
     return said + [""] * (len(config["rootfs"]["diff_ids"]) - len(said))
 
 
 def layer_files(layer: ReadLayer, source: str = "the image") -> dict[str, File]:
-    """Every path of a layer; its bytes are checked against the digests on the way."""
+    """Every path in a layer.  Reads the whole layer and checks it against its digests."""
     found: dict[str, File] = {}
     try:
         with layer.open() as raw:
             packed = _Hashing(raw)
             plain = _Hashing(_decompressed(packed))
+            # "r|" reads the stream once, from start to end: it cannot go back, so everything passes through the hash.
             with tarfile.open(fileobj=cast("BinaryIO", plain), mode="r|") as archive:
                 for member in archive:
                     found[member.name.strip("/")] = _file(archive, member, found)
+            # tarfile stops at the end of the archive; bytes behind it count for the digests too.
             plain.drain()
             packed.drain()
     except (OSError, tarfile.TarError, EOFError, FetchError, RegistryError) as e:
@@ -165,9 +171,10 @@ def layer_files(layer: ReadLayer, source: str = "the image") -> dict[str, File]:
 
 
 def check_layers(image: ReadImage) -> None:
-    """Read every layer and compare it with its digest: PX923 names the first that is damaged or missing."""
+    """Compare every layer with its digest.  PX923 names the first that is damaged or missing."""
+    # Hashing alone is much faster than reading every file, and finds the same damage.
     for layer in image.layers:
-        if not layer.digest:  # an older `docker save`: its layers are compared by their content
+        if not layer.digest:  # of an older `docker save`: only the uncompressed digest is known
             layer_files(layer, image.name)
             continue
         digest = hashlib.sha256()
@@ -185,6 +192,7 @@ def check_layers(image: ReadImage) -> None:
 def _file(archive: tarfile.TarFile, member: tarfile.TarInfo, before: dict[str, File]) -> File:
     kind, content, size = _KINDS.get(member.type, "file"), member.linkname, 0
     if kind == "hard link":
+        # With the content of its target: two layers may have the same links to different files.
         target = before.get(member.linkname.strip("/"))
         content = f"{member.linkname} ({target.content if target else 'not in this layer'})"
     elif kind == "file":
@@ -196,19 +204,21 @@ def _file(archive: tarfile.TarFile, member: tarfile.TarInfo, before: dict[str, F
 
 
 def _decompressed(stream: _Hashing) -> BinaryIO:
+    # By the first bytes and not by the media type, which says nothing in a Docker archive.
     magic = stream.peek(4)
     if magic.startswith(_GZIP):
         return cast("BinaryIO", gzip.GzipFile(fileobj=cast("BinaryIO", stream)))
     if magic.startswith(_ZSTD):
         import zstandard
 
+        # px writes one frame for each block; without read_across_frames only the first would be read.
         reader = zstandard.ZstdDecompressor().stream_reader(cast("BinaryIO", stream), read_across_frames=True)
         return cast("BinaryIO", reader)
     return cast("BinaryIO", stream)
 
 
 class _Hashing:
-    """Passes reads on and hashes what goes by."""
+    """A stream that hashes what is read from it."""
 
     def __init__(self, stream: BinaryIO):
         self._stream, self._hash, self._ahead = stream, hashlib.sha256(), b""
@@ -235,7 +245,7 @@ class _Hashing:
 
 
 def compare(first: ReadImage, second: ReadImage) -> list[Difference]:
-    """How ``second`` differs from ``first``; empty if they are the same image, bit for bit."""
+    """How ``second`` differs from ``first``.  Empty if they are the same, bit for bit."""
     found: list[Difference] = []
     count = max(len(first.layers), len(second.layers))
     for n in range(count):
@@ -256,9 +266,11 @@ def _compare_layers(where: str, first: ReadImage, second: ReadImage, n: int) -> 
         return
     a, b = first.layers[n], second.layers[n]
     where = _called(where, a)
+    # Equal diff_ids are equal tar archives: their files need not be compared.
     if a.diff_id == b.diff_id:
         if a.digest and b.digest and a.digest != b.digest:
-            layer_files(a, first.name)  # says so if it holds other files than its config claims
+            # A manipulated image could name the diff_id of the original for other files: this raises PX923 then.
+            layer_files(a, first.name)
             yield Difference(where, ("same files, compressed differently", f"{a.digest} ≠ {b.digest}"))
         return
     lines = tuple(file_lines(layer_files(a, first.name), layer_files(b, second.name)))
@@ -270,7 +282,7 @@ def _called(where: str, layer: ReadLayer) -> str:
 
 
 def file_lines(first: dict[str, File], second: dict[str, File]) -> Iterator[str]:
-    """``+`` added, ``-`` removed, ``~`` changed with what changed."""
+    """A line for each path that differs: ``+`` added, ``-`` removed, ``~`` changed."""
     for path in sorted(first.keys() | second.keys()):
         a, b = first.get(path), second.get(path)
         if a is None:
@@ -298,7 +310,7 @@ def _changes(a: File, b: File) -> Iterator[str]:
 
 
 def _without_layers(config: Json) -> Json:
-    """The config without what the comparison of the layers says better."""
+    """The config without the list of layers, which are compared by themselves."""
     return {key: value for key, value in config.items() if key != "rootfs"}
 
 

@@ -1,7 +1,7 @@
-"""Images as files: the OCI layout directory, and one ``.tar`` that OCI tools and ``docker load`` both take.
+"""Writes images as files: an OCI layout directory, or a ``.tar`` that OCI tools and ``docker load`` can read.
 
-The archive is an OCI layout in a tar.  Beside ``index.json`` it has Docker's ``manifest.json``, which points
-at the very same blobs, so engines that know only Docker's older archives load it too.
+The archive is an OCI layout in a tar.  It also has Docker's ``manifest.json``, which points to the same blobs, so that
+engines that know only Docker's older archives can load it too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from px.oci.blobs import Blobs
-    from px.oci.reference import Reference
+    from px.oci.registry.reference import Reference
 
 _MARKER = b'{"imageLayoutVersion":"1.0.0"}'
 _CHUNK = 1 << 20
@@ -32,7 +32,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Release:
-    """What is shipped under one or more names: an image, or the images of several platforms."""
+    """An image, or the images of several platforms, and the names that it is published under."""
 
     top: Descriptor
     images: tuple[BuiltImage, ...]
@@ -43,31 +43,32 @@ class Release:
         return self.top.digest
 
     def blob_digests(self) -> tuple[str, ...]:
-        """Every blob once, each before whatever refers to it."""
+        """Every blob once.  A blob comes before the documents that refer to it."""
         found = [digest for image in self.images for digest in image.blob_digests()]
         return tuple(dict.fromkeys([*found, self.top.digest]))
 
 
 def release(blobs: Blobs, images: tuple[BuiltImage, ...], names: tuple[Reference, ...]) -> Release:
-    """Put images together: one stays as it is, several get an index."""
+    """A release of these images.  Several images get an index; a single one needs none."""
     top = images[0].manifest if len(images) == 1 else build_index(blobs, images)
     return Release(top, images, names)
 
 
 def write_layout(blobs: Blobs, what: Release, directory: Path) -> None:
-    """Write an OCI layout; one that is there already is replaced.
+    """Write an OCI layout, or replace the one that is there.
 
-    The blobs come first and ``index.json`` last, by a rename, so a reader always finds a whole image.
+    The blobs come first, and ``index.json`` last, by a rename.  So a reader always finds a whole image.
     """
     with building(blobs.home, directory), _nothing_half_made(directory):
         folder = directory / "blobs" / "sha256"
         folder.mkdir(parents=True, exist_ok=True)
-        # First, so that a try that was killed is known as ours by the next one.
+        # The marker comes first: if px is killed, check_replaceable then knows the directory as a layout.
         write_atomically(directory / "oci-layout", _MARKER)
         wanted = what.blob_digests()
         for digest in wanted:
             _copy_blob(blobs.path(digest), folder / digest.removeprefix("sha256:"))
         write_atomically(directory / "index.json", encode(index_document(what)))
+        # Blobs of the layout that was there before.
         keep = {digest.removeprefix("sha256:") for digest in wanted}
         for stale in [p for p in folder.iterdir() if p.name not in keep]:
             stale.unlink()
@@ -75,7 +76,11 @@ def write_layout(blobs: Blobs, what: Release, directory: Path) -> None:
 
 @contextmanager
 def open_output(path: Path) -> Iterator[BinaryIO]:
-    """A file that the user named: it appears whole, through a link too; pipes and devices are written as they are."""
+    """Open a file that the user named.  It appears when it is complete.
+
+    If the name is a link, the file behind it is replaced, not the link.  A pipe or device, such as ``/dev/stdout``, is
+    written to directly.
+    """
     target = Path(os.path.realpath(path))
     if path.exists() and not target.is_file():
         with path.open("wb") as out:
@@ -86,13 +91,13 @@ def open_output(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_archive(blobs: Blobs, what: Release, path: Path) -> None:
-    """Write the archive, complete or not at all."""
+    """Write the archive to a file, complete or not at all."""
     with building(blobs.home, path.parent), open_output(path) as out:
         stream_archive(blobs, what, out)
 
 
 def stream_archive(blobs: Blobs, what: Release, out: BinaryIO) -> None:
-    """The archive as a stream: what ``docker load`` reads from its standard input."""
+    """Write the archive to a stream, such as the standard input of ``docker load``."""
     documents = {
         "index.json": encode(index_document(what)),
         "manifest.json": encode(docker_document(what)),
@@ -100,6 +105,7 @@ def stream_archive(blobs: Blobs, what: Release, out: BinaryIO) -> None:
     }
     tar.add_directory("blobs", out.write)
     tar.add_directory("blobs/sha256", out.write)
+    # Sorted, so that the archive is the same every time.
     for digest in sorted(what.blob_digests()):
         path = blobs.path(digest)
         name = "blobs/sha256/" + digest.removeprefix("sha256:")
@@ -110,7 +116,8 @@ def stream_archive(blobs: Blobs, what: Release, out: BinaryIO) -> None:
 
 
 def index_document(what: Release) -> Json:
-    """``index.json``: the image once per name, because that is where a layout keeps names."""
+    """``index.json``.  It has the image once for each name, because names are annotations of its entries."""
+    # skopeo, podman and umoci read the tag from ref.name.  containerd has an annotation of its own, for the whole name.
     entries = []
     for name in what.names:
         named = {"org.opencontainers.image.ref.name": name.tag or "latest", "io.containerd.image.name": str(name)}
@@ -121,7 +128,7 @@ def index_document(what: Release) -> Json:
 
 
 def docker_document(what: Release) -> list[Json]:
-    """``manifest.json`` of Docker's archives.  It knows no platforms: the first image gets the names."""
+    """Docker's ``manifest.json``.  It has no platforms, so it has only the first image."""
     image = what.images[0]
     return [
         {
@@ -138,8 +145,12 @@ def _blob_name(digest: str) -> str:
 
 @contextmanager
 def _nothing_half_made(directory: Path) -> Iterator[None]:
-    """A layout that was there stays as it was until the new one is whole; a new one is removed if it fails."""
+    """If the block fails, remove what it wrote to a new layout.  A layout that existed before stays usable.
+
+    An older layout stays as it is until its ``index.json`` is replaced, so it needs no cleanup.
+    """
     check_replaceable(directory)
+    # fresh: no layout was here, so everything that looks like one is ours and can be removed.
     existed, fresh = directory.exists(), not (directory / "oci-layout").exists()
     try:
         yield
@@ -148,6 +159,7 @@ def _nothing_half_made(directory: Path) -> Iterator[None]:
             for name in ("index.json", "oci-layout"):
                 (directory / name).unlink(missing_ok=True)
             shutil.rmtree(directory / "blobs", ignore_errors=True)
+        # The directory may hold files of somebody else by now: then rmdir fails, and it stays.
         if not existed:
             with suppress(OSError):
                 directory.rmdir()
@@ -155,9 +167,9 @@ def _nothing_half_made(directory: Path) -> Iterator[None]:
 
 
 def check_replaceable(directory: Path) -> None:
-    """Refuse a directory that holds something else than a layout."""
+    """Refuse a directory that is neither empty nor a layout: px would mix its files with the user's."""
     if directory.exists() and not directory.is_dir():
-        raise PxError("PX903", problem=f"{directory} is a file", fix=["Without the / at the end: --out FILE.tar"])
+        raise PxError("PX903", problem=f"{directory} is a file", fix=["Leave out the / at the end: --out FILE.tar"])
     if directory.exists() and any(directory.iterdir()) and not (directory / "oci-layout").is_file():
         raise PxError(
             "PX903",
@@ -167,6 +179,7 @@ def check_replaceable(directory: Path) -> None:
 
 
 def _copy_blob(source: Path, target: Path) -> None:
+    # It appeared by a rename and has a digest as its name: if the size is right, it is the same blob.
     if target.exists() and target.stat().st_size == source.stat().st_size:
         return
     with open_atomically(target) as out:

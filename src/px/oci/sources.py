@@ -1,4 +1,4 @@
-"""Where an image can be read from: an OCI layout, an archive (OCI's or Docker's), a registry, or px's own blobs."""
+"""The places from which px reads images: an OCI layout, an archive (OCI or Docker), a registry, and px's own blobs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 from px.errors import PxError
 from px.http import FetchError
 from px.oci.documents import INDEX_TYPES, MANIFEST_TYPES, Descriptor, Json, Platform, check_digest, digest_of
-from px.oci.reference import parse
-from px.oci.registry import Registry, RegistryError
+from px.oci.registry.client import Registry, RegistryError
+from px.oci.registry.reference import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """A place that holds blobs, and knows which of them is the image."""
+    """A place that has blobs, and knows which of them is the image."""
 
     @property
     def name(self) -> str:
-        """How to call it in messages."""
+        """Its name in messages."""
         ...
 
     def tops(self) -> list[Descriptor]:
-        """The manifests or indexes that the place itself names."""
+        """The manifests and indexes that the place itself lists."""
         ...
 
     def open(self, at: Descriptor) -> BinaryIO:
-        """The bytes of a blob; whoever reads them checks the digest."""
+        """A stream of a blob's bytes.  The caller must check the digest."""
         ...
 
 
@@ -61,6 +61,7 @@ class ArchiveSource:
     def __init__(self, path: Path):
         self.name = str(path)
         self._path = path
+        # Only the offsets are kept; blobs are read from the file itself.  That works only if it is not compressed.
         with tarfile.open(path, "r:") as archive:
             self.members = {
                 member.name.removeprefix("./"): (member.offset_data, member.size)
@@ -83,7 +84,7 @@ class ArchiveSource:
 
 @dataclass(frozen=True)
 class BlobsSource:
-    """An image that was packed here, and lies under PX_HOME."""
+    """An image that was packed on this machine, in PX_HOME."""
 
     name: str
     blobs: Blobs
@@ -112,13 +113,14 @@ class RegistrySource:
         except (FetchError, RegistryError) as e:
             raise self._registry.unreadable(e) from e
         if found is None:
-            raise PxError("PX923", source=self.name, problem="the registry has nothing of this name")
+            raise PxError("PX923", source=self.name, problem="the registry has no image of this name")
         content, media_type = found
         return [Descriptor(media_type, digest_of(content), len(content))]
 
     def open(self, at: Descriptor) -> BinaryIO:
-        # A registry keeps manifests apart from other blobs.
+        # Registries serve manifests at another address than other blobs.
         if at.media_type not in MANIFEST_TYPES + INDEX_TYPES:
+            # A stream: layers may be larger than the memory.
             return cast("BinaryIO", io.BufferedReader(_Pieces(self._registry.blob(at.digest))))
         found = self._registry.manifest(at.digest)
         if found is None:
@@ -127,11 +129,11 @@ class RegistrySource:
 
 
 def source_of(text: str, *, insecure: bool = False) -> Source:
-    """What a user means by ``text``: a directory, a file, or else a name in a registry."""
+    """The source that a user means by ``text``: a directory, a file, or an image in a registry."""
     path = Path(text)
     try:
         if path.is_dir():
-            (path / "index.json").stat()
+            (path / "index.json").stat()  # raises FileNotFoundError here, not later
             return LayoutSource(path)
         if path.is_file():
             return ArchiveSource(path)
@@ -140,16 +142,18 @@ def source_of(text: str, *, insecure: bool = False) -> Source:
     except (OSError, tarfile.TarError) as e:
         problem = f"it is not a tar archive, or a compressed or damaged one ({e})"
         raise PxError("PX923", source=text, problem=problem) from e
+    # A mistyped path would otherwise be taken for an image, and px would ask a registry for it.
     if _looks_like_a_path(text):
         raise PxError("PX923", source=text, problem="there is no such file or directory")
     reference = parse(text)
+    # The caller has already looked among the images that were packed here.
     if reference.is_local:
         raise PxError("PX923", source=text, problem="no image of this name was packed on this machine")
     return RegistrySource(Registry(reference, insecure=insecure))
 
 
 def _looks_like_a_path(text: str) -> bool:
-    """Whether a file was meant: images have a host in front, and mostly a tag behind."""
+    """Whether ``text`` was meant as a path.  Names of images start with a host, and most end with a tag."""
     if text.startswith(("/", ".", "~")) or text.endswith((".tar", "/")):
         return True
     host, slash, _ = text.partition("/")
@@ -157,8 +161,9 @@ def _looks_like_a_path(text: str) -> bool:
 
 
 def read_document(source: Source, at: Descriptor) -> Json:
-    """A manifest, index or config, checked against its digest."""
+    """Read a manifest, index or config, and check it against its digest."""
     try:
+        # Documents are small; layers are never read in this way.
         with source.open(at) as f:
             content = f.read()
         if digest_of(content) != at.digest:
@@ -169,11 +174,12 @@ def read_document(source: Source, at: Descriptor) -> Json:
 
 
 def manifests(source: Source) -> list[Descriptor]:
-    """The manifests behind a source's names, each platform once."""
+    """The manifests of a source, each once, although it may have several names."""
     try:
         tops = source.tops()
     except (OSError, ValueError, KeyError, TypeError, AttributeError, FetchError, RegistryError) as e:
         raise PxError("PX923", source=source.name, problem=f"its index cannot be read: {e}") from e
+    # A layout lists an image once for each name, and an index may be behind each of them.
     found: dict[str, Descriptor] = {}
     for top in tops:
         if top.media_type in INDEX_TYPES:
@@ -182,7 +188,7 @@ def manifests(source: Source) -> list[Descriptor]:
         else:
             found[top.digest] = top
     if not found:
-        raise PxError("PX923", source=source.name, problem="its index names no image")
+        raise PxError("PX923", source=source.name, problem="its index lists no image")
     return list(found.values())
 
 
@@ -195,7 +201,7 @@ def _named(index: Json) -> list[Descriptor]:
 
 
 class _Window(io.RawIOBase):
-    """A part of a file as a file."""
+    """A part of a file, as a file."""
 
     def __init__(self, path: Path, offset: int, size: int):
         self._file = path.open("rb", buffering=0)
@@ -217,7 +223,7 @@ class _Window(io.RawIOBase):
 
 
 class _Pieces(io.RawIOBase):
-    """An iterator of bytes as a file."""
+    """An iterator of bytes, as a file."""
 
     def __init__(self, pieces: Iterator[bytes]):
         self._pieces, self._rest = pieces, b""

@@ -11,17 +11,19 @@ from px.project import uv
 if TYPE_CHECKING:
     from packaging.pylock import Pylock
 
+    from px.project.context import Context
     from px.project.discovery import Project
     from px.project.selection import Selection
 
 
-def matches_manifest(project: Project, *, offline: bool) -> bool:
+def matches_manifest(context: Context) -> bool:
     """Whether L was made from M as it is now."""
+    project = context.project
     if not project.lock.is_file():
         return False
     if project.uses_pylock:
         return _pylock_covers(project)
-    done = uv.uv("lock", "--check", cwd=project.root, offline=offline)
+    done = context.uv.run("lock", "--check")
     if done.ok:
         return True
     if "needs to be updated" in done.stderr or "Unable to find lockfile" in done.stderr:
@@ -57,14 +59,15 @@ def _pylock_covers(project: Project) -> bool:
     return True
 
 
-def export(project: Project, selection: Selection, *, offline: bool = False) -> dict[str, Any]:
+def export(context: Context, selection: Selection) -> dict[str, Any]:
     """The part of the lock that ``selection`` asks for, as a PEP 751 document."""
+    project = context.project
     if project.uses_pylock:
         return _parse(project, project.lock.read_bytes().decode("utf-8", "replace"))
     arguments = ["export", "--format", "pylock.toml", "--frozen", "--no-header", "--quiet", *selection.uv_flags()]
     if project.is_workspace:
         arguments.append("--all-packages")
-    done = uv.uv(*arguments, cwd=project.root, offline=offline)
+    done = context.uv.run(*arguments)
     if not done.ok:
         reason = uv.explain(done.stderr)
         if "uv.lock" in reason:
@@ -93,14 +96,14 @@ def _parse(project: Project, text: str) -> dict[str, Any]:
         raise PxError("PX101", lock=project.lock.name, problem=str(e)) from e
 
 
-def relock(project: Project, *, upgrade: tuple[str, ...] | None = None, offline: bool = False) -> None:
+def relock(context: Context, *, upgrade: tuple[str, ...] | None = None) -> None:
     """Bring L up to date with M; ``upgrade`` lets the named packages (or, if empty, all) move."""
-    if project.uses_pylock:
+    if context.project.uses_pylock:
         raise PxError("PX105", command="update" if upgrade is not None else "sync")
     flags: list[str] = []
     if upgrade is not None:
         flags = [f for name in upgrade for f in ("--upgrade-package", name)] or ["--upgrade"]
-    uv.must("lock the project", "lock", *flags, cwd=project.root, offline=offline, remedy=_RELOCK_REMEDY)
+    context.uv.must("lock the project", "lock", *flags, remedy=_RELOCK_REMEDY)
 
 
 _RELOCK_REMEDY = (

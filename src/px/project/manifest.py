@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from px.errors import PxError
-from px.project.fingerprint import matching
+from px.warm.record import matching, members
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -170,11 +170,4 @@ class WorkspaceTable:
 
     def expand(self, root: Path) -> tuple[Path, ...]:
         """The member directories, sorted: what matches, has a manifest and is not excluded."""
-        excluded = {path for pattern in self.exclude for path in root.glob(pattern)}
-        found = {
-            path
-            for pattern in self.members
-            for path in root.glob(pattern)
-            if path.is_dir() and path not in excluded and (path / FILE).is_file()
-        }
-        return tuple(sorted(found))
+        return tuple(root / name for name in members(os.fspath(root), self.members, self.exclude))

@@ -1,37 +1,112 @@
-"""The full look at a project: its files, its record, and the flags from which its state follows."""
+"""The full look at a project: its files, its record, and the flags from which its state follows.
+
+The record says for which manifests and lock the project's envs were built.  It is one JSON file under ``PX_HOME/refs``,
+outside the project, so that a read-only working tree can be used and so that garbage collection finds its roots in one
+place.  The warm path reads the same file through :mod:`px.warm.record`.
+"""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
+from px import console
 from px.project import lock as locks
-from px.project import record as records
-from px.project import warm
-from px.project.fingerprint import made_alike, record_name
 from px.project.selection import Selection
 from px.project.state import Flags, Target
+from px.store.files import write_json
+from px.warm import record as warm
+from px.warm.record import made_alike, record_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from px.home import Home
+    from px.project.context import Context
     from px.project.discovery import Project
-    from px.project.record import BuiltEnv, Record
+    from px.warm.record import Built
+
+
+@dataclass
+class ProjectRecord:
+    """The record of one project; :meth:`save` writes it whole."""
+
+    path: Path
+    root: Path
+    name: str = ""
+    members: list[str] = field(default_factory=list)
+    """Member directories relative to the root, as they were found."""
+    workspace: dict[str, list[str]] = field(default_factory=dict)
+    """The patterns by which a workspace finds its members, and those that it excludes."""
+    globs: list[list[str]] = field(default_factory=list)
+    """Directory relative to the root, and pattern: what matches is an input."""
+    inputs: dict[str, list[Any]] = field(default_factory=dict)
+    """Relative path -> [size, mtime, ctime, inode, sha256], or [] where the file is not there."""
+    recorded_at: int = 0
+    locked: str = ""
+    """The digest of the inputs for which the lock was found to match the manifest."""
+    envs: dict[str, Built] = field(default_factory=dict)
+
+    def digest(self, names: Iterable[str]) -> str:
+        """One hash over the content of the inputs, reading only those that may have changed."""
+        root, known = os.fspath(self.root), self.inputs
+        self.inputs = {n: warm.look(root, n, known.get(n), self.recorded_at) for n in sorted(names)}
+        return warm.digest(self.inputs.items())
+
+    def describe(self, project: Project) -> None:
+        """Take over what the warm path must know of a project to see that it changed."""
+        table = project.manifest.workspace
+        self.name = project.name
+        self.members = [os.path.relpath(m.path.parent, project.root) for m in project.members]
+        self.workspace = {"members": list(table.members), "exclude": list(table.exclude)} if table else {}
+        self.globs = [
+            [os.path.relpath(m.path.parent, project.root), key] for m in project.manifests for key in m.cache_keys
+        ]
+
+    def save(self) -> None:
+        self.recorded_at = time.time_ns()
+        content = {name: value for name, value in vars(self).items() if name not in ("path", "root", "envs")}
+        envs = {name: env.as_json() for name, env in self.envs.items()}
+        written = {**content, "version": warm.VERSION, "root": os.fspath(self.root), "envs": envs}
+        write_json(self.path, written, durable=False)
+
+
+def record_path(home: Home, root: Path) -> Path:
+    return home.refs / warm.record_name(os.fspath(root))
+
+
+def load(home: Home, root: Path) -> ProjectRecord:
+    """The record of the project at ``root``; an empty one if there is none that can be read."""
+    path = record_path(home, root)
+    raw = warm.read(os.fspath(path))
+    try:
+        if raw is None or raw["root"] != os.fspath(root):
+            return ProjectRecord(path, root)
+        envs: dict[str, Built] = {name: warm.TARGETS[name].from_json(env) for name, env in raw["envs"].items()}
+        seen = {name: value for name, value in raw.items() if name not in ("version", "root", "envs")}
+        return ProjectRecord(path, root, envs=envs, **seen)
+    except (KeyError, TypeError, AttributeError):
+        return ProjectRecord(path, root)  # a record is a cache: what cannot be read is made again
 
 
 @dataclass(frozen=True)
 class Situation:
     """What was found; :meth:`flags` answers for one target."""
 
-    project: Project
-    record: Record
+    context: Context
+    record: ProjectRecord
     inputs: str
     """One hash over every file that the env depends on (:attr:`Project.inputs`)."""
     lock_matches: bool
 
-    def built(self, target: Target) -> BuiltEnv | None:
+    @property
+    def project(self) -> Project:
+        return self.context.project
+
+    def built(self, target: Target) -> Built | None:
         return self.record.envs.get(target.value)
 
     def selection(self, target: Target) -> Selection:
@@ -42,7 +117,7 @@ class Situation:
     def flags(self, target: Target, selection: Selection | None = None) -> Flags:
         built = self.built(target)
         wanted = selection or self.selection(target)
-        exists = built is not None and warm.exists(built.env, target.value)
+        exists = built is not None and built.whole
         return Flags(
             workspace=self.project.is_workspace,
             manifest_exists=True,
@@ -52,7 +127,7 @@ class Situation:
             env_matches=exists
             and built is not None
             and built.inputs == self.inputs
-            and made_alike(built.as_json(), self.record.recorded_at)
+            and made_alike(built, self.record.recorded_at)
             and built.selection == wanted.as_json(),
         )
 
@@ -64,37 +139,31 @@ NOTHING = Flags(
 )
 
 
-def inspect(home: Home, project: Project, *, offline: bool) -> Situation:
+def inspect(context: Context) -> Situation:
     """Look at everything; uv is asked about the lock only when the files changed since it last said yes."""
-    record = records.load(home, project.root)
+    project = context.project
+    record = load(context.home, project.root)
     inputs = record.digest(os.path.relpath(path, project.root) for path in project.inputs)
     asked = (os.fspath(project.root), inputs)
-    matches = record.locked == inputs or asked in _MATCHED or locks.matches_manifest(project, offline=offline)
+    matches = record.locked == inputs or asked in _MATCHED or locks.matches_manifest(context)
     if matches:
         record.locked = inputs
         _MATCHED.add(asked)
-    return Situation(project, record, inputs, matches)
+    return Situation(context, record, inputs, matches)
 
 
-def remember(situation: Situation, target: Target, built: BuiltEnv) -> None:
+def remember(situation: Situation, target: Target, built: Built) -> None:
     """Save that ``built`` is the env of this project, and point the project's link at it."""
     record, project = situation.record, situation.project
-    table = project.manifest.workspace
-    record.members = [os.path.relpath(m.path.parent, project.root) for m in project.members]
-    record.patterns = [*table.members, "--", *table.exclude] if table else []
-    record.globs = [
-        [os.path.relpath(m.path.parent, project.root), key] for m in project.manifests for key in m.cache_keys
-    ]
+    record.describe(project)
     record.locked = situation.inputs
-    record.name = project.name
     record.envs[target.value] = built
     record.save()
-    if table:
-        # A member that was a project of its own before must not be found as one on the warm path.
-        for member in project.members:
-            record.path.with_name(record_name(os.fspath(member.path.parent))).unlink(missing_ok=True)
+    # A member that was a project of its own before must not be found as one on the warm path.
+    for member in project.members:
+        record.path.with_name(record_name(os.fspath(member.path.parent))).unlink(missing_ok=True)
     if target is Target.HOST:
-        link(project.root, built.env)
+        link(project.root, built.directory)
 
 
 def link(root: Path, env: str) -> None:
@@ -112,6 +181,4 @@ def link(root: Path, env: str) -> None:
             temporary.symlink_to(env)
             temporary.replace(current)
     except OSError as e:
-        from px import console
-
         console.detail(f"{directory} cannot be written ({e.strerror}); the env is at {env}")

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,26 @@ if TYPE_CHECKING:
 # Settings of a surrounding shell or venv that would make uv act on another environment than px means.
 _NOT_OURS = ("VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT", "UV_FROZEN", "UV_LOCKED", "UV_NO_SYNC", "CONDA_PREFIX")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass(frozen=True)
+class Uv:
+    """uv, run in one directory: its settings are those that it finds from there."""
+
+    directory: Path
+    offline: bool = False
+
+    def run(self, *args: str | Path) -> process.Finished:
+        """Run uv and return how it ended; no colours, no prompts, no progress."""
+        flags = ["--color", "never", "--no-progress", *(["--offline"] if self.offline else [])]
+        return process.run([find_uv(), *flags, *args], cwd=self.directory, env=environment())
+
+    def must(self, action: str, *args: str | Path, remedy: str) -> process.Finished:
+        """Run uv; a failure is PX100 with uv's own reason."""
+        done = self.run(*args)
+        if not done.ok:
+            raise failure(action, done, remedy)
+        return done
 
 
 @cache
@@ -41,27 +62,8 @@ def environment() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if k not in _NOT_OURS} | {"PATH": path}
 
 
-def uv(*args: str | Path, cwd: Path | None = None, offline: bool = False, show: bool = False) -> process.Finished:
-    """Run uv and return how it ended; no colours, no prompts, and no progress unless ``show``."""
-    flags = ["--color", "never"]
-    if offline:
-        flags.append("--offline")
-    if not show:
-        flags.append("--no-progress")
-    return process.run([find_uv(), *flags, *args], cwd=cwd, env=environment(), show=show)
-
-
-def must(action: str, *args: str | Path, cwd: Path, offline: bool = False, remedy: str) -> process.Finished:
-    """Run uv; a failure is PX100 with uv's own reason."""
-    done = uv(*args, cwd=cwd, offline=offline)
-    if not done.ok:
-        raise failure(action, done, remedy)
-    return done
-
-
 def failure(action: str, done: process.Finished, remedy: str) -> PxError:
-    reason = explain(done.stderr)
-    return PxError("PX100", action=action, reason=reason, remedy=remedy)
+    return PxError("PX100", action=action, reason=explain(done.stderr), remedy=remedy)
 
 
 def explain(stderr: str) -> str:

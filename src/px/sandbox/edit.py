@@ -6,9 +6,11 @@ import copy
 import tomllib
 from typing import TYPE_CHECKING, Any, cast
 
+from packaging.utils import canonicalize_name
+
 from px.errors import PxError
-from px.sandbox.capabilities import find, normalise
 from px.sandbox.manifest import TABLE, read_manifest
+from px.sandbox.needs.capabilities import find
 from px.store.files import disk_errors, write_atomically
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ def unset_capabilities(path: Path, names: Sequence[str]) -> tuple[str, ...]:
 
 def _written(table: MutableMapping[str, Any], name: str) -> str:
     """The key as the file spells it, which need not be the normalised name."""
-    return next((key for key in table if normalise(key) == name), name)
+    return next((key for key in table if canonicalize_name(key) == name), name)
 
 
 def _edit(path: Path, apply: Callable[[MutableMapping[str, Any]], None]) -> None:

@@ -7,31 +7,31 @@ built only after the link check has found every library that its ELF files need.
 from __future__ import annotations
 
 import json
-import os
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from px import __version__, console
 from px.errors import PxError
-from px.sandbox import linkcheck, merged
 from px.sandbox.definition import SBX_VERSION, SandboxDefinition
-from px.sandbox.envlayer import PREFIX
+from px.sandbox.layers.base import ensure_bytecode_layer
+from px.sandbox.layers.env import ensure_env_layers
+from px.sandbox.layers.layer import Layer
+from px.sandbox.layers.python import ensure_runtime_layers
+from px.sandbox.layers.system import ensure_system_layer
+from px.sandbox.needs import linkcheck
 from px.store.files import disk_errors, write_json
-from px.store.objects import tree_spec
+from px.warm.spec import ENV, PATH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
-    from px.env.profile import Profile
     from px.home import Home
-    from px.sandbox.bases import Base, Layer
-    from px.sandbox.manifest import SandboxManifest
+    from px.sandbox.definition import Derived
     from px.store.objects import Store
 
 MANIFEST = "manifest.json"
-PATH = f"/{PREFIX}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,7 @@ class Image:
     definition: SandboxDefinition
     base: str
     architecture: str
-    layers: tuple[tuple[str, str, str], ...]
-    """(kind, oid, what) of each layer."""
+    layers: tuple[Layer, ...]
     variables: dict[str, str]
 
     @property
@@ -51,34 +50,19 @@ class Image:
 
     @property
     def refs(self) -> tuple[str, ...]:
-        profile = f"profile/{self.definition.profile_oid}"
-        return (*(f"{kind}/{oid}" for kind, oid, _ in self.layers), profile)
-
-    def trees(self, store: Store) -> tuple[Path, ...]:
-        return tuple(store.tree(kind, oid) for kind, oid, _ in self.layers)
+        return (*(layer.ref for layer in self.layers), f"profile/{self.definition.profile_oid}")
 
 
 def image_directory(home: Home, sbx_id: str) -> Path:
     return home.sandbox / "images" / sbx_id
 
 
-def environment(profile_variables: dict[str, str]) -> dict[str, str]:
-    """What every process in the image starts with; the profile's own variables win."""
-    return {"PATH": PATH, "VIRTUAL_ENV": f"/{PREFIX}", "LANG": "C.UTF-8", **profile_variables}
-
-
-def ensure_image(
-    store: Store, definition: SandboxDefinition, base: Base, layers: Sequence[Layer], profile: Profile,
-    manifest: SandboxManifest,
-) -> Image:  # fmt: skip
+def ensure_image(derived: Derived) -> Image:
     """The image of this definition: reused if it is whole, made (and checked) if not."""
-    image = Image(
-        definition,
-        base.name,
-        base.architecture,
-        tuple((layer.kind, layer.oid, layer.what) for layer in layers),
-        environment(dict(profile.variables)),
-    )
+    store = derived.ground.context.store
+    derived.profile.save(store)
+    base, variables = derived.base, environment(dict(derived.profile.variables))
+    image = Image(derived.definition, base.name, base.architecture, ensure_layers(derived), variables)
     directory = image_directory(store.home, image.sbx_id)
     if _reusable(store, directory, image):
         console.detail(f"image {image.sbx_id[:12]}: in the store")
@@ -86,21 +70,47 @@ def ensure_image(
     with disk_errors(store.home.root), store.lock(f"image-{image.sbx_id}", f"the image {image.sbx_id[:12]}"):
         if not _reusable(store, directory, image):
             console.detail(f"image {image.sbx_id[:12]}: not there, making it")
-            check_links(store, base, layers, manifest)
+            check_links(store, image.layers, base.name, derived.manifest.disabled)
             _write(directory, image)
     return image
 
 
+def ensure_layers(derived: Derived) -> tuple[Layer, ...]:
+    """Every layer of the image, from the bottom up."""
+    ground, base = derived.ground, derived.base
+    store = ground.context.store
+    found: list[Layer | None] = [base, ensure_bytecode_layer(store, base)]
+    found.append(ensure_system_layer(store, base, derived.capabilities))
+    found += ensure_runtime_layers(ground)
+    found += ensure_env_layers(ground, derived.profile)
+    return tuple(layer for layer in found if layer is not None)
+
+
+def environment(profile_variables: dict[str, str]) -> dict[str, str]:
+    """What every process in the image starts with; the profile's own variables win."""
+    return {"PATH": PATH, "VIRTUAL_ENV": ENV, "LANG": "C.UTF-8", **profile_variables}
+
+
 def _reusable(store: Store, directory: Path, image: Image) -> bool:
     """Whether the manifest is there, of this format, of these layers, and the layers are all in the store."""
-    try:
-        raw: dict[str, Any] = json.loads((directory / MANIFEST).read_bytes())
-    except (OSError, ValueError):
-        return False
-    if raw.get("sbx_version") != SBX_VERSION:
-        problem = f"it is version {raw.get('sbx_version')}, this px makes version {SBX_VERSION}"
-        raise PxError("PX904", image=directory.name, problem=problem, directory=directory)
-    return raw.get("objects") == list(image.refs) and all(store.has(kind, oid) for kind, oid, _ in image.layers)
+    raw = _read(directory)
+    return (
+        raw is not None
+        and raw.get("objects") == list(image.refs)
+        and all(store.has(layer.kind, layer.oid) for layer in image.layers)
+    )
+
+
+def check_links(store: Store, layers: Sequence[Layer], base: str, disabled: frozenset[str]) -> None:
+    """Refuse an image in which something that must load cannot: PX902, before anybody runs it."""
+    problems = linkcheck.check_layers([layer.contents(store) for layer in layers], base, store.home)
+    for problem in problems:
+        if not problem.fatal:
+            console.detail(f"link check: {problem}")
+    error = linkcheck.link_error(problems, base, disabled)
+    if error is not None:
+        raise error
+    console.detail(f"link check: {len(layers)} layers, nothing missing")
 
 
 def _write(directory: Path, image: Image) -> None:
@@ -117,24 +127,34 @@ def _write(directory: Path, image: Image) -> None:
             "sbx_version": SBX_VERSION,
             "base": image.base,
             "architecture": image.architecture,
-            "layers": [{"kind": kind, "oid": oid, "what": what} for kind, oid, what in image.layers],
+            "layers": [{"kind": layer.kind, "oid": layer.oid, "what": layer.what} for layer in image.layers],
             "objects": list(image.refs),
             "env": image.variables,
         },
     )
 
 
-def read_image(home: Home, sbx_id: str) -> Image | None:
-    """An image by its id, if it was built on this machine and its format is ours."""
+def _read(directory: Path) -> dict[str, Any] | None:
+    """The manifest of an image; None if there is none, PX904 if it is of another format."""
     try:
-        raw: dict[str, Any] = json.loads((image_directory(home, sbx_id) / MANIFEST).read_bytes())
+        raw: dict[str, Any] = json.loads((directory / MANIFEST).read_bytes())
     except (OSError, ValueError):
         return None
-    if raw["sbx_version"] != SBX_VERSION:
-        problem = f"it is version {raw['sbx_version']}, this px makes version {SBX_VERSION}"
-        raise PxError("PX904", image=sbx_id, problem=problem, directory=image_directory(home, sbx_id))
+    if raw.get("sbx_version") != SBX_VERSION:
+        problem = f"it is version {raw.get('sbx_version')}, this px makes version {SBX_VERSION}"
+        raise PxError("PX904", image=directory.name, problem=problem, directory=directory)
+    return raw
+
+
+def read_image(store: Store, sbx_id: str) -> Image | None:
+    """An image by its id, if it was built on this machine and its format is ours."""
+    raw = _read(image_directory(store.home, sbx_id))
+    if raw is None:
+        return None
     definition = SandboxDefinition(raw["base_os_oid"], frozenset(raw["capabilities"]), raw["profile_oid"])
-    layers = tuple((row["kind"], row["oid"], row["what"]) for row in raw["layers"])
+    layers = tuple(
+        Layer(row["oid"], row["kind"], row["what"], store.tree(row["kind"], row["oid"])) for row in raw["layers"]
+    )
     return Image(definition, raw["base"], raw["architecture"], layers, raw["env"])
 
 
@@ -144,42 +164,3 @@ def set_digest(home: Home, sbx_id: str, digest: str) -> None:
     raw: dict[str, Any] = json.loads(path.read_bytes())
     if raw["image_digest"] != digest:
         write_json(path, raw | {"image_digest": digest})
-
-
-def check_links(store: Store, base: Base, layers: Sequence[Layer], manifest: SandboxManifest) -> None:
-    """Refuse an image in which something that must load cannot: PX902, before anybody runs it."""
-    seen = [merged.Layer(layer.tree, tree_spec(store.payload(layer.kind, layer.oid)), layer.oid) for layer in layers]
-    problems = linkcheck.check_layers(seen, base.name, store.home)
-    for problem in problems:
-        if not problem.fatal:
-            console.detail(f"link check: {problem}")
-    error = linkcheck.missing_error(problems, base.name, manifest.disabled)
-    if error is not None:
-        raise error
-    console.detail(f"link check: {len(seen)} layers, nothing missing")
-
-
-@dataclass(frozen=True)
-class PreparedSandbox:
-    """A project's sandbox, ready to be run: what Metaflow's local backend and ``px run --sandbox`` start from."""
-
-    sbx_id: str
-    base_os_oid: str
-    profile_oid: str
-    layers: tuple[Path, ...]
-    env: dict[str, str]
-    python: str = f"/{PREFIX}/bin/python"
-
-
-def prepare(home: Home, directory: Path, *, offline: bool = False, frozen_by: str | None = None) -> PreparedSandbox:
-    """The sandbox of the project around ``directory``, with the same ``sbx_id`` that ``px run --sandbox`` has."""
-    from px.sandbox.sync import ensure_sandbox
-
-    built = ensure_sandbox(home, directory, offline=offline, frozen_by=frozen_by)
-    return PreparedSandbox(
-        sbx_id=os.path.basename(built.env),
-        base_os_oid=built.details["base_os_oid"],
-        profile_oid=built.profile,
-        layers=tuple(Path(p) for p in built.layers),
-        env=built.variables,
-    )

@@ -9,14 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from packaging.utils import canonicalize_name
+
 from px.errors import PxError
-from px.sandbox import capabilities
+from px.platforms import DEFAULT_BASE
+from px.sandbox.needs import capabilities
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-DEFAULT_BASE = "debian-12"
 TABLE = ("tool", "px", "sandbox")
 KEYS = ("auto", "base", "capabilities", "exclude")
 
@@ -123,7 +125,7 @@ class _Reader:
         """The names that are switched on and those that are switched off."""
         chosen: dict[str, bool] = {}
         for written, value in table.items():
-            name, key = capabilities.normalise(written), ("capabilities", written)
+            name, key = canonicalize_name(written), ("capabilities", written)
             if name not in capabilities.table():
                 raise capabilities.unknown(written, base, f"{self.path}:{line_of(self.path, (*TABLE, *key))}")
             if not isinstance(value, bool):
@@ -145,8 +147,8 @@ def _meant(key: str) -> str:
     near = difflib.get_close_matches(key, KEYS, n=1)
     if near:
         return f" (did you mean {near[0]!r}?)"
-    if capabilities.normalise(key) in capabilities.table():
-        return " (capabilities belong into [tool.px.sandbox.capabilities])"
+    if canonicalize_name(key) in capabilities.table():
+        return " (capabilities go into [tool.px.sandbox.capabilities])"
     return ""
 
 

@@ -1,1 +1,1 @@
-"""Content-addressed objects: how they are encoded, written, locked, referenced, verified and collected."""
+"""The content-addressed store: encoding, writing, locking, verifying and collecting its objects."""

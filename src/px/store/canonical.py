@@ -1,4 +1,4 @@
-"""The one encoder behind every id in px (``docs/reference/canonical-encoding.md`` has the test vectors)."""
+"""The encoder behind every id in px.  ``docs/reference/canonical-encoding.md`` specifies it, with test vectors."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Value: TypeAlias = "None | bool | int | str | list[Value] | tuple[Value, ...] | 
 def canonical_encode(kind: str, payload: Value) -> bytes:
     """Encode ``[kind, payload]`` as JSON that any language can reproduce byte for byte.
 
-    ASCII only, object keys sorted by code point, no white space, integers only: floats have no one
-    spelling, so they are refused rather than rounded.
+    The output is ASCII, with sorted object keys and without white space.  Floats are refused, because languages
+    write the same float in different ways.
     """
     _check(payload, kind)
     text = json.dumps([kind, payload], sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
@@ -25,7 +25,7 @@ def oid_of(kind: str, payload: Value) -> str:
 
 
 def decode(encoded: bytes) -> tuple[str, Value]:
-    """Undo :func:`canonical_encode`; the caller has checked the hash."""
+    """Undo :func:`canonical_encode`.  The caller must have checked the hash."""
     kind, payload = json.loads(encoded)
     return kind, payload
 
@@ -42,11 +42,13 @@ def _check(value: Value, where: str) -> None:
             _check(item, where)
     elif isinstance(value, str):
         _check_text(value, where)
+    # Refused here, before json.dumps, which would also write floats and turn keys that are numbers into strings.
     elif value is not None and not isinstance(value, bool | int):
         raise TypeError(f"{where}: {type(value).__name__} has no canonical form")
 
 
 def _check_text(value: str, where: str) -> None:
-    # A lone surrogate is not a character: JSON would spell it, other languages could not read it back.
+    # A lone surrogate is not a character.  Python's JSON writes it as \ud800, which other languages refuse to read.
+    # Python has them where a file name is not UTF-8 (surrogateescape).
     if not value.isascii() and any("\ud800" <= ch <= "\udfff" for ch in value):
         raise ValueError(f"{where}: {value!r} is not valid Unicode text")

@@ -1,8 +1,8 @@
-"""Garbage collection: what no project, image or running process needs goes, after a grace period.
+"""Garbage collection: remove what no project, image or running process needs any more.
 
-The roots are the records under ``PX_HOME/refs`` (one per project), envs and images in use by a running
-process, and whatever was used within the grace period.  Anything that a root refers to, directly or
-through other objects, stays.
+The roots are the records under ``PX_HOME/refs`` (one for each project), the envs and images that a running process
+uses, and everything that was used within the grace period.  Whatever a root refers to, directly or through other
+objects, stays.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from px import console
-from px.store.hold import acquire, use_lock
+from px.home import KEPT
 from px.store.locks import locked
 from px.store.objects import sweep
 from px.store.tree import remove_tree
+from px.warm.hold import acquire, use_lock
+from px.warm.record import record_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,12 +28,11 @@ if TYPE_CHECKING:
     from px.store.objects import Store
 
 DEFAULT_GRACE = 14 * 24 * 3600
-_CACHES = ("selections", "interpreters", "editables", "archives", "metaflow")
 
 
 @dataclass(frozen=True)
 class Garbage:
-    """One thing that can go, and why."""
+    """One thing that can be removed, and the reason."""
 
     what: str
     path: Path
@@ -40,9 +41,9 @@ class Garbage:
 
 
 def collect(store: Store, *, grace: int, dry_run: bool) -> list[Garbage]:
-    """Remove what is not needed and return it; with ``dry_run`` only say what would go.
+    """Remove what is not needed and return the list; with ``dry_run`` only return the list.
 
-    No build runs meanwhile: builders hold the same lock shared.
+    No build runs at the same time, because builders hold the same lock, shared.
     """
 
     def waiting() -> None:
@@ -60,17 +61,18 @@ def collect(store: Store, *, grace: int, dry_run: bool) -> list[Garbage]:
 
 def _remove(store: Store, item: Garbage) -> None:
     console.detail(f"removing {item.what} ({item.reason})")
+    # Objects are read-only, and need the store's own way to be moved.
     if item.path.parent.parent == store.home.objects:
         store.discard(item.path.parent.name, item.path.name)
     else:
-        # Renamed first: nobody sees half of it.
+        # Renamed first, so that no other process finds half an env.
         grave = item.path.with_name(f".{item.path.name}.gone")
         item.path.rename(grave)
         remove_tree(grave)
 
 
 class _Collector:
-    """One look at everything that could go."""
+    """One pass over the px home: marks what is in use, then lists the rest."""
 
     def __init__(self, store: Store, grace: int):
         self.store = store
@@ -80,6 +82,7 @@ class _Collector:
         self.live_paths: set[str] = set()
 
     def garbage(self) -> list[Garbage]:
+        # The order matters: records name envs and images, those name objects, and objects name other objects.
         found = list(self._records())
         self._mark_images()
         self._mark_objects()
@@ -98,24 +101,29 @@ class _Collector:
             return False
 
     def _records(self) -> Iterator[Garbage]:
-        """Mark what projects use; the record of a project that is gone is garbage itself."""
+        """Mark what projects use.  If a project is gone, its record is garbage itself."""
         for path in sorted(self.home.refs.glob("*.json")) if self.home.refs.is_dir() else ():
             try:
                 record: dict[str, Any] = json.loads(path.read_bytes())
                 root, envs = record["root"], record["envs"].values()
                 gone = not os.path.exists(os.path.join(root, "pyproject.toml"))
+            # The next sync of the project writes a new record.
             except (OSError, ValueError, KeyError):
                 yield Garbage(f"record {path.stem}", path, path.stat().st_size, "it cannot be read")
+                continue
+            # px names records after the project's path, and never reads one that has another name.
+            if path.name != record_name(root):
+                yield Garbage(f"record {path.stem}", path, path.stat().st_size, "an older px wrote it")
                 continue
             if gone and self._old(path):
                 yield Garbage(f"record of {root}", path, path.stat().st_size, "the project is gone")
                 continue
             for env in envs:
-                self.live_paths.add(env["env"])
+                self.live_paths.add(env["directory"])
                 self.live_objects.update(env["objects"])
 
     def _mark_images(self) -> None:
-        """Images and envs that a running process holds keep what they are made of."""
+        """Keep the objects of the images and envs that are in use or new."""
         for directory in (self.home.sandbox / "images", self.home.envs):
             for path in _children(directory):
                 if _in_use(path) or not self._old(path):
@@ -124,6 +132,7 @@ class _Collector:
                     self.live_objects.update(_objects_of(path))
 
     def _mark_objects(self) -> None:
+        # The store touches meta.json whenever it finds an object: its time is the time of last use.
         for kind, oid in self.store.objects():
             if not self._old(self.store.path(kind, oid) / "meta.json"):
                 self.live_objects.add(f"{kind}/{oid}")
@@ -142,6 +151,7 @@ class _Collector:
 
     def _bases(self) -> Iterator[Garbage]:
         for path in _children(self.home.sandbox / "bases"):
+            # These directories only show a base to people (a manifest and a link); the base itself is an object.
             if f"sandbox-base/{path.name}" not in self.live_objects:
                 yield Garbage(f"base {path.name}", path, size_of(path), "no image uses it")
 
@@ -153,11 +163,12 @@ class _Collector:
                 yield Garbage(what, path, size_of(path), "nothing refers to it")
 
     def _packed(self) -> Iterator[Garbage]:
-        """Packed images: a note for each, and the blobs that no note within the grace period speaks of."""
+        """Old notes about packed images, and old blobs that no newer note names."""
+        # Packing an image again writes its note again: the note's time is the time of the last packing.
         live: set[str] = set()
         for note in _children(self.home.sandbox / "packed"):
             if self._old(note):
-                yield Garbage(f"packed image {note.stem[:12]}", note, note.stat().st_size, "not packed for long")
+                yield Garbage(f"packed image {note.stem[:12]}", note, note.stat().st_size, "not packed for a long time")
             else:
                 live.update(str(blob).removeprefix("sha256:") for blob in json.loads(note.read_bytes())["blobs"])
         for blob in _children(self.home.sandbox / "blobs" / "sha256"):
@@ -165,21 +176,27 @@ class _Collector:
                 yield Garbage(f"blob {blob.name}", blob, blob.stat().st_size, "no packed image uses it")
 
     def _caches(self) -> Iterator[Garbage]:
-        for name in _CACHES:
-            for path in _children(self.home.cache / name):
+        """Old entries of all caches, including those that only an older px knows."""
+        for cache in _children(self.home.root / "cache"):
+            for path in _children(cache) if cache.name not in KEPT else ():
                 if self._old(path):
-                    yield Garbage(f"cache {name}/{path.name}", path, size_of(path), "not used for long")
+                    yield Garbage(f"cache {cache.name}/{path.name}", path, size_of(path), "not used for a long time")
 
 
 def _children(directory: Path) -> list[Path]:
+    # Names with a dot are px's own: .locks, and what an earlier collection was removing (.NAME.gone).
     return sorted(p for p in directory.iterdir() if not p.name.startswith(".")) if directory.is_dir() else []
 
 
 def _in_use(path: Path) -> bool:
-    """``px run`` keeps a shared lock for as long as its target lives (see :func:`hold_across_exec`)."""
+    """Whether a process runs in this env or image.
+
+    ``px run`` holds a shared lock as long as its target lives (see :func:`px.warm.hold.hold_across_exec`).
+    """
     lock = use_lock(os.fspath(path))
     if not os.path.exists(lock):
         return False
+    # An exclusive lock cannot be had while anybody holds a shared one.
     fd = acquire(lock, wait=False)
     if fd is None:
         return True
@@ -188,7 +205,7 @@ def _in_use(path: Path) -> bool:
 
 
 def _objects_of(path: Path) -> list[str]:
-    """What an image or env says that it is made of, for those that no record speaks of."""
+    """The objects that an image or env consists of, from its own manifest: a running one may have no record."""
     for marker in ("manifest.json", "px-env.json"):
         try:
             raw: dict[str, Any] = json.loads((path / marker).read_bytes())
@@ -199,7 +216,10 @@ def _objects_of(path: Path) -> list[str]:
 
 
 def size_of(path: Path) -> int:
-    """Bytes on disk that removing ``path`` would free: files that other names share do not count."""
+    """The bytes that removing ``path`` would free.
+
+    Envs and objects share files by hard links.  A file with several names frees nothing, so it does not count.
+    """
     if path.is_symlink() or not path.is_dir():
         return path.lstat().st_size
     total = 0

@@ -1,9 +1,8 @@
-"""The store: immutable objects found by the hash of what they are.
+"""The store: immutable objects, each under the hash of its content.
 
-``objects/<kind>/<oid>/`` holds ``payload.json``, the canonical bytes whose sha256 is the oid, and the
-content that the payload describes: ``data`` (one file) or ``tree/``.  ``meta.json`` beside them is not part
-of the identity (which input made it, what it refers to).  An object appears by one rename, complete, and
-is read-only from then on.
+``objects/<kind>/<oid>/`` holds ``payload.json``, whose sha256 is the oid, and the content that the payload describes:
+``data`` (one file) or ``tree/``.  ``meta.json`` says which input made the object and what it refers to; it is not part
+of the identity.  An object appears complete, by one rename, and is read-only from then on.
 """
 
 from __future__ import annotations
@@ -29,19 +28,18 @@ if TYPE_CHECKING:
 
     from px.home import Home
 
-KINDS = ("source", "pkg-build", "runtime", "profile", "sandbox-base", "layer")
 Payload = dict[str, Value]
 
 
 @dataclass
 class Draft:
-    """An object that is being made, in a temporary directory that nobody else looks at."""
+    """An object that is being made, in a temporary directory of its own."""
 
     path: Path
     refs: list[str] = field(default_factory=list)
-    """``kind/oid`` of every object that this one needs to stay usable."""
+    """``kind/oid`` of the objects that this one needs: garbage collection keeps them with it."""
     notes: dict[str, str] = field(default_factory=dict)
-    """What helps to make the object again (never part of its identity, never a secret)."""
+    """Goes into meta.json and helps to make the object again, such as its URL.  It must hold no secrets."""
 
     @property
     def data(self) -> Path:
@@ -52,12 +50,14 @@ class Draft:
 
 
 class Store:
-    """All objects under one px home; any number of processes may use it at once."""
+    """All objects under one px home.  Any number of processes may use it at once."""
 
-    def __init__(self, home: Home):
+    def __init__(self, home: Home, *, offline: bool = False):
         self.home = home
+        self.offline = offline
+        """If true, nothing is downloaded: an object that is missing is an error."""
         self.stopping = False
-        """Set while a command ends early: transfers in other threads end at the next byte, not at the last."""
+        """Set when a command fails or is interrupted: downloads in other threads then stop early."""
 
     def path(self, kind: str, oid: str) -> Path:
         return self.home.objects / kind / oid
@@ -66,10 +66,11 @@ class Store:
         return self.path(kind, oid) / "tree"
 
     def has(self, kind: str, oid: str) -> bool:
+        # Objects appear by a rename, so payload.json stands for the whole object.
         return (self.path(kind, oid) / "payload.json").exists()
 
     def payload(self, kind: str, oid: str) -> Payload:
-        """Read an object's payload, checked against its oid."""
+        """Read an object's payload and check it against the oid."""
         try:
             encoded = (self.path(kind, oid) / "payload.json").read_bytes()
         except FileNotFoundError:
@@ -82,33 +83,36 @@ class Store:
         try:
             return cast("dict[str, object]", json.loads((self.path(kind, oid) / "meta.json").read_bytes()))
         except (FileNotFoundError, ValueError):
+            # Nothing in meta.json is essential: an object without it is still whole.
             return {}
 
     def file_of(self, kind: str, oid: str) -> str:
-        """The name of the file that an object is or was made of, where that is known: people know no oids."""
+        """The file name of what an object was made from, if known.  It tells people more than an oid."""
         meta = self.meta(kind, oid)
         return str(meta.get("filename") or meta.get("url") or "").rpartition("/")[2]
 
     def lookup(self, kind: str, key: str) -> str | None:
-        """The oid of the object that ``key`` made before, if it is still here."""
+        """The oid of the object that was made from ``key``, if the store still has it."""
         try:
             oid = (self.home.index / kind / key).read_text()
         except FileNotFoundError:
             return None
+        # Garbage collection removes objects but leaves their keys in the index.
         if not self.has(kind, oid):
             return None
         self._touch(kind, oid)
         return oid
 
     def _touch(self, kind: str, oid: str) -> None:
-        # The time of last use: garbage collection spares what was used within the grace period.
+        # This is the time of last use.  Garbage collection keeps what was used within the grace period.
         try:
             os.utime(self.path(kind, oid) / "meta.json")
         except OSError:
+            # The home may belong to another user (a shared, read-only store).
             console.debug(f"cannot touch {kind} {oid}")
 
     def put(self, kind: str, payload: Payload, *, refs: tuple[str, ...] = ()) -> str:
-        """Store an object that is nothing but its payload (a runtime, a profile)."""
+        """Store an object that consists of its payload only (a runtime, a profile)."""
         oid = hashlib.sha256(canonical_encode(kind, payload)).hexdigest()
 
         def make(draft: Draft) -> Payload:
@@ -118,16 +122,17 @@ class Store:
         return self.ensure(kind, oid, make)
 
     def ensure(self, kind: str, key: str, make: Callable[[Draft], Payload], *, label: str = "") -> str:
-        """Return the oid of the object that ``key`` stands for, making it if it is not there.
+        """Return the oid of the object for ``key``; call ``make`` if the store does not have it.
 
-        ``key`` names the inputs (for a wheel: its sha256).  However many processes ask at once, one makes
-        the object and the others wait for it.
+        ``key`` stands for the inputs (for a wheel: its sha256).  If several processes ask at once, one makes the
+        object and the others wait for it.
         """
         found = self.lookup(kind, key)
         if found is not None:
             console.debug(f"{kind} {label or key[:12]}: in the store")
             return found
         with disk_errors(self.home.root), self.lock(f"{kind}-{key}", label or f"{kind} {key[:12]}"):
+            # Another process may have made it while this one waited for the lock.
             found = self.lookup(kind, key)
             if found is not None:
                 return found
@@ -146,10 +151,11 @@ class Store:
 
     @contextmanager
     def draft(self) -> Iterator[Draft]:
-        """A private directory, gone afterwards whatever happens; what a killed process left is swept first."""
+        """A private directory that is removed after the block.  First removes what killed processes left."""
         self.home.tmp.mkdir(parents=True, exist_ok=True)
         sweep(self.home.tmp)
         path = self.home.tmp / f"{os.getpid()}-{os.urandom(6).hex()}"
+        # The lock tells `sweep` in other processes that this directory is in use.
         guard = acquire(path.with_suffix(".lock"))
         try:
             path.mkdir()
@@ -169,16 +175,19 @@ class Store:
             meta = {"key": key, "refs": sorted(draft.refs), "made": int(time.time()), **draft.notes}
             write_atomically(draft.path / "meta.json", json.dumps(meta).encode(), durable=False)
             _verify_sizes(draft.path, payload)
+            # Flushed before the rename: after a power failure an object must not exist with empty files.
             sync_file_system(draft.path)
             final.parent.mkdir(parents=True, exist_ok=True)
-            remove_tree(final)  # a directory without its payload is not an object
+            remove_tree(final)  # a directory without payload.json is not an object
             draft.path.rename(final)
+            # After the rename: only a user who may write to a directory can move it.
             final.chmod(0o555)
+        # Written in any case: different inputs can give the same object, and each has its own key.
         write_atomically(self.home.index / kind / key, oid.encode(), durable=False)
         return oid
 
     def problems(self, kind: str, oid: str) -> list[str]:
-        """What is wrong with an object, read in full: empty when every byte is as the oid says."""
+        """Read the whole object and return what is wrong with it; an empty list means that it is intact."""
         try:
             payload = self.payload(kind, oid)
         except PxError as e:
@@ -195,39 +204,40 @@ class Store:
         return found
 
     def objects(self) -> Iterator[tuple[str, str]]:
-        """Every object as (kind, oid), in order."""
+        """Every object as (kind, oid), sorted."""
         for kind in sorted(p.name for p in self.home.objects.iterdir()) if self.home.objects.is_dir() else ():
             for entry in sorted((self.home.objects / kind).iterdir()):
                 yield kind, entry.name
 
     def discard(self, kind: str, oid: str) -> None:
-        """Take an object out of view in one step, then remove it."""
+        """Remove an object.  A rename hides it in one step, so that nobody finds half of it."""
         self.home.tmp.mkdir(parents=True, exist_ok=True)
         grave = self.home.tmp / f"{os.getpid()}-{os.urandom(6).hex()}"
         path = self.path(kind, oid)
-        path.chmod(0o755)  # a directory can be moved only by who may write to it
+        path.chmod(0o755)  # only a user who may write to a directory can move it
         path.rename(grave)
         remove_tree(grave)
 
 
 def tree_spec(payload: Payload) -> list[Entry]:
-    """The spec of an object's tree; the bases' payload calls it ``fs_tree``."""
+    """The spec of an object's tree.  In the payload of a base it is called ``fs_tree``."""
     return cast("list[Entry]", payload.get("tree") or payload.get("fs_tree") or [])
 
 
 def _verify_sizes(root: Path, payload: Payload) -> None:
-    # The hashes were taken from the bytes as they were written; a short write shows in the sizes.
+    # The hashes are those of the bytes that were written.  If the disk kept fewer of them, the sizes show it.
     for entry in tree_spec(payload):
         if entry[0] == "f" and os.lstat(native(root / "tree", str(entry[1]))).st_size != entry[3]:
             raise PxError("PX802", kind="draft", oid=root.name, problem=f"{entry[1]} was not written in full")
 
 
 def sweep(tmp: Path) -> None:
-    """Remove what killed processes left: every temporary directory that nobody holds the lock of."""
+    """Remove what killed processes left: every temporary directory whose lock is free."""
     for guard in tmp.glob("*.lock"):
         fd = acquire(guard, wait=False)
         if fd is None:
             continue
+        # The lock goes last: while the directory is there, its lock says who may remove it.
         remove_tree(guard.with_suffix(""))
         guard.unlink(missing_ok=True)
         os.close(fd)
@@ -237,7 +247,7 @@ def sweep(tmp: Path) -> None:
 
 
 def _old(path: Path) -> bool:
-    # A grave of `discard` has no lock; an hour is longer than any removal takes.
+    # `discard` moves objects here without a lock.  An hour is longer than any removal takes.
     try:
         return time.time() - path.lstat().st_mtime > 3600
     except FileNotFoundError:

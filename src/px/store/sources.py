@@ -1,74 +1,66 @@
-"""Downloads as the registries publish them (.deb, .apk, wheel, sdist), kept by their sha256.
+"""Downloaded files (.deb, .apk, wheel, sdist), kept in the store under their sha256.
 
-A source is fetched once per machine: into a draft, hashed as it arrives, renamed into the store.  Failed
-transfers pass as :class:`px.http.FetchError`; the caller knows the package's name and raises what fits.
+Each file is fetched once per machine.  A failed transfer raises :class:`px.http.FetchError`; the caller knows the name
+of the package and turns it into an error for the user.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from px.store.canonical import oid_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from px.http import Http
+    from px.http import Download, Http
     from px.store.objects import Draft, Payload, Store
 
 
 class StoppedError(Exception):
-    """A transfer in another thread, given up because the command has failed or was interrupted meanwhile."""
+    """A transfer was given up, because the command failed or was interrupted in another thread."""
 
 
 def find_source(store: Store, sha256: str) -> Path | None:
-    """Where the file with this hash is kept, if it was fetched before."""
+    """The path of the file with this hash, if the store has it."""
     oid = store.lookup("source", sha256)
     return None if oid is None else store.path("source", oid) / "data"
 
 
-def ensure_source(
-    store: Store,
-    http: Http,
-    url: str,
-    sha256: str,
-    size: int | None = None,
-    on_bytes: Callable[[int], None] | None = None,
-) -> Path:
-    """The file with this hash, fetched from ``url`` unless the store has it already."""
+def ensure_source(store: Store, http: Http, what: Download) -> Path:
+    """The path of the file with this hash; downloads it if the store does not have it."""
 
     def arrived(amount: int) -> None:
+        # A thread cannot be stopped from outside.  Without this check Ctrl-C would wait for every download.
         if store.stopping:
             raise StoppedError
-        if on_bytes is not None:
-            on_bytes(amount)
+        what.on_bytes(amount)
 
     def make(draft: Draft) -> Payload:
-        received = http.fetch(url, draft.data, sha256=sha256, size=size, on_bytes=arrived)
+        received = http.fetch(replace(what, on_bytes=arrived), draft.data)
         draft.data.chmod(0o444)
-        draft.notes["url"] = public_url(url)
-        return {"sha256": sha256, "size": received}
+        draft.notes["url"] = public_url(what.url)  # `px store verify` downloads a damaged file again from there
+        return {"sha256": what.sha256, "size": received}
 
-    oid = store.ensure("source", sha256, make, label=url.rpartition("/")[2])
+    oid = store.ensure("source", what.sha256, make, label=what.url.rpartition("/")[2])
     return store.path("source", oid) / "data"
 
 
 def public_url(url: str) -> str:
-    """The address without user, password, query and fragment: fit to be kept, and enough to fetch again."""
-    from urllib.parse import urlsplit
-
+    """The address without user, password, query and fragment.  It holds no secrets, so it may be stored."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def source_ref(sha256: str, size: int) -> str:
-    """How another object's ``refs`` name this source."""
+    """The name of this source in the ``refs`` of other objects."""
     return f"source/{oid_of('source', {'sha256': sha256, 'size': size})}"
 
 
 def discard_source(store: Store, sha256: str) -> None:
-    """Forget a kept file that turned out to be damaged, so that the next attempt fetches it anew."""
+    """Remove a file that turned out to be damaged, so that the next attempt downloads it again."""
     oid = store.lookup("source", sha256)
     if oid is not None:
         store.discard("source", oid)

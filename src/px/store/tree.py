@@ -1,15 +1,15 @@
-"""Normalised file trees: what they contain, how they are written, linked, checked and removed.
+"""File trees: how they are described, written, checked and removed.
 
-A tree is a sorted list of entries with no times, owners or inode numbers in it, so that the same content
-has the same spec on every machine:
+The spec of a tree is a sorted list of entries.  It has no times, owners or inode numbers, so the same content has the
+same spec on every machine:
 
 * ``["d", path, mode]``                  a directory
 * ``["f", path, mode, size, sha256]``    a file
 * ``["l", path, target]``                a symbolic link
 * ``["h", path, target]``                a hard link to another file of the tree
 
-Paths are relative, with ``/``, in UTF-8 whatever the locale is.  On disk the tree is read-only; the mode
-in the spec is the one that an image gets.
+Paths are relative, use ``/``, and are UTF-8 whatever the locale is.  On disk the tree is read-only; an image gets the
+modes of the spec.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ Entry: TypeAlias = "list[str | int]"
 
 
 class UnsafePathError(ValueError):
-    """A path or link that would leave the tree, or a second entry for one path."""
+    """A path or link would leave the tree, or a path has two entries."""
 
 
 def native(root: Path, path: str) -> bytes:
-    """The file name of a tree's path, in UTF-8 also where the locale says otherwise."""
+    """The file name of a path in the tree, as UTF-8.  Bytes, because ``str`` names depend on the locale."""
     return os.fsencode(root) + b"/" + path.encode("utf-8", "surrogateescape")
 
 
 def check_path(path: str) -> str:
-    """Return ``path`` if it is relative, normalised and stays inside; raise otherwise."""
+    """Return ``path`` if it is relative, normalised and stays in the tree; otherwise raise."""
     if not path or path.startswith("/") or "\0" in path:
         raise UnsafePathError(f"absolute or empty path {path!r}")
     if posixpath.normpath(path) != path or path == ".." or path.startswith("../"):
@@ -48,14 +48,14 @@ def check_path(path: str) -> str:
 
 
 def check_link(path: str, target: str) -> None:
-    """Refuse a relative symbolic link that points out of the tree (absolute ones: the caller decides)."""
+    """Refuse a relative symbolic link that leaves the tree.  The caller decides about absolute links."""
     resolved = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
     if resolved == ".." or resolved.startswith("../"):
         raise UnsafePathError(f"link {path!r} -> {target!r} leaves the tree")
 
 
 class TreeWriter:
-    """Writes a new tree under ``root`` and keeps its spec: every byte is hashed as it is written, once."""
+    """Writes a new tree under ``root`` and builds its spec.  Files are hashed while they are written."""
 
     def __init__(self, root: Path):
         self.root = root
@@ -75,6 +75,8 @@ class TreeWriter:
         check_path(path)
         if path in self._entries:
             raise UnsafePathError(f"two entries for {path!r}")
+        # Archives need not have entries for their directories: a missing parent is made.  A parent that is a link
+        # is refused, because writing through it could leave the tree.
         parent = posixpath.dirname(path)
         if parent:
             found = self._entries.get(parent)
@@ -87,6 +89,7 @@ class TreeWriter:
     def directory(self, path: str, mode: int = 0o755) -> None:
         found = self._entries.get(path)
         if found is not None and found[0] == "d":
+            # It may have been made with the default mode before, as the parent of a file.
             found[2] = mode
             return
         os.mkdir(self._claim(path), 0o755)
@@ -96,17 +99,18 @@ class TreeWriter:
         """Write one file and return its sha256."""
         name = self._claim(path)
         digest, size = hashlib.sha256(), 0
+        # O_EXCL and O_NOFOLLOW: never write through something that is already there.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-        # Created read-only: the descriptor may write, nobody who opens it later may.
+        # The file is created read-only.  This descriptor may write to it all the same.
         fd = os.open(name, flags, 0o555 if mode & 0o111 else 0o444)
         try:
             for chunk in [content] if isinstance(content, bytes) else content:
                 digest.update(chunk)
                 size += len(chunk)
                 view = memoryview(chunk)
-                while view:
+                while view:  # write(2) may take less than it was given
                     view = view[os.write(fd, view) :]
-            os.fchmod(fd, 0o555 if mode & 0o111 else 0o444)  # whatever the umask took away
+            os.fchmod(fd, 0o555 if mode & 0o111 else 0o444)  # gives back what the umask took
         finally:
             os.close(fd)
         self._entries[path] = ["f", path, mode, size, digest.hexdigest()]
@@ -117,6 +121,7 @@ class TreeWriter:
         self._entries[path] = ["l", path, target]
 
     def hardlink(self, path: str, target: str) -> None:
+        # In a tar the target of a hard link comes before the link, so it must be known here.
         found = self._entries.get(target)
         if found is None or found[0] != "f":
             raise UnsafePathError(f"hard link {path!r} to {target!r}, which is not a file of this tree")
@@ -124,7 +129,7 @@ class TreeWriter:
         self._entries[path] = ["h", path, target]
 
     def adopt(self, path: str, source: Path, entry: Entry) -> None:
-        """Take a file or link of another object's tree over as it is: linked, not copied, its hash known."""
+        """Add a file or link of another object's tree.  A hard link saves the copy, and the hash is known."""
         if entry[0] == "l":
             self.symlink(path, str(entry[2]))
             return
@@ -133,7 +138,7 @@ class TreeWriter:
         try:
             os.link(name, claimed, follow_symlinks=False)
         except OSError:
-            # Another file system, or more links than it allows.
+            # The source is on another file system, or the file has as many links as its file system allows.
             import shutil
 
             shutil.copyfile(name, claimed)
@@ -141,17 +146,18 @@ class TreeWriter:
         self._entries[path] = ["f", path, *entry[2:5]]
 
     def remove(self, path: str) -> None:
-        """Take back a file or link (not a directory)."""
+        """Remove a file or link (not a directory) again."""
         os.unlink(native(self.root, path))
         del self._entries[path]
 
     def remove_directory(self, path: str) -> None:
-        """Take back a directory that holds nothing."""
+        """Remove an empty directory again."""
         os.rmdir(native(self.root, path))
         del self._entries[path]
 
     def finish(self) -> list[Value]:
         """Make the directories read-only and return the sorted spec."""
+        # Only now: nothing could be written into a read-only directory.
         for path, entry in self._entries.items():
             if entry[0] == "d":
                 os.chmod(native(self.root, path), 0o555)
@@ -160,12 +166,13 @@ class TreeWriter:
 
 
 def differences(root: Path, spec: Iterable[Entry]) -> Iterator[str]:
-    """Say how the tree on disk differs from its spec: nothing when it is whole."""
+    """How the tree on disk differs from its spec, one text for each difference."""
     expected = {str(e[1]): e for e in spec}
     for path in sorted(expected):
         problem = _difference(root, expected[path])
         if problem:
             yield f"{path}: {problem}"
+    # A file too many counts as damage too: Python would import it.
     for found in walk(root):
         if found not in expected:
             yield f"{found}: not part of the object"
@@ -189,6 +196,7 @@ def _difference(root: Path, entry: Entry) -> str | None:
         return "not a regular file"
     if kind == "h":
         return None if os.path.samefile(name, native(root, str(entry[2]))) else f"not a hard link to {entry[2]}"
+    # The other mode bits are only in the spec: on disk every file is 0555 or 0444.
     if bool(st.st_mode & 0o111) != bool(int(entry[2]) & 0o111):
         return "executable bit differs"
     with open(name, "rb") as f:
@@ -197,7 +205,7 @@ def _difference(root: Path, entry: Entry) -> str | None:
 
 
 def walk(root: Path) -> Iterator[str]:
-    """Every path below ``root``, directories before what they hold."""
+    """Every path below ``root``; a directory comes before its content."""
     pending = [""]
     while pending:
         here = pending.pop()
@@ -210,7 +218,7 @@ def walk(root: Path) -> Iterator[str]:
 
 
 def remove_tree(root: Path) -> None:
-    """Remove a tree although its directories are read-only; nothing there is not an error."""
+    """Remove a tree, if it exists.  shutil.rmtree cannot: the directories are read-only."""
     if not os.path.lexists(root):
         return
     if root.is_symlink() or not root.is_dir():
@@ -220,6 +228,7 @@ def remove_tree(root: Path) -> None:
 
 
 def _remove(name: bytes) -> None:
+    # Removing an entry needs the right to write to its directory.
     os.chmod(name, 0o700)
     with os.scandir(name) as found:
         items = list(found)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import platform
 import subprocess
 import tarfile
 from pathlib import Path
@@ -17,17 +16,17 @@ import pytest
 
 from px.cli import main as cli
 from px.errors import PxError
-from px.sandbox.bases import ensure_base, ensure_system_layer, load_base_lock
+from px.sandbox.layers.base import ensure_base, load_base_lock
+from px.sandbox.layers.system import ensure_system_layer
+from px.store.objects import Store
 from px.store.sources import find_source
-from tests.integration.system_packages import require_packages
 from tests.support.alpine import KEY, Repository
 from tests.support.debian import Mirror, serving, tar_member
+from tests.support.needs import need, only_for
 from tests.support.rootfs import run_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from px.store.objects import Store
 
 HELLO = '#include <stdio.h>\nint greet(void);\nint main(void) { printf("%d\\n", greet()); return 0; }\n'
 GREET = "int greet(void) { return 42; }\n"
@@ -49,9 +48,8 @@ drop = []
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
-    if platform.machine() != "x86_64":
-        pytest.skip("the test's packages are for x86_64")
-    require_packages("musl", "musl-tools", "gcc", "openssl")
+    only_for("x86-64", "the test's packages are for that machine")
+    need("musl", "openssl")
     work = tmp_path_factory.mktemp("musl")
     for name, source in (("hello", HELLO), ("greet", GREET), ("busybox", BUSYBOX)):
         (work / f"{name}.c").write_text(source)
@@ -97,8 +95,8 @@ def mirror(repository: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     seeds, capabilities = tmp_path / "seeds.toml", tmp_path / "capabilities.toml"
     seeds.write_text(SEEDS)
     capabilities.write_text('[extra]\nsummary = "x"\n[extra."alpine-3.20"]\nruntime = ["libextra"]\nbuild = []\n')
-    monkeypatch.setattr("px.debian.relock.ALPINE_SEEDS", seeds)
-    monkeypatch.setattr("px.debian.relock.load_capability_seeds.__defaults__", (capabilities,))
+    monkeypatch.setattr("px.workflow.bases.ALPINE_SEEDS", seeds)
+    monkeypatch.setattr("px.debian.locking.relock.load_capability_seeds.__defaults__", (capabilities,))
     monkeypatch.setenv("PX_ALPINE_KEYS", str(repository.directory / "keys"))
     with serving(Mirror()) as found:
         repository.publish(found.files)
@@ -143,7 +141,7 @@ def test_offline_it_is_built_from_the_store(
     first = ensure_base(store, found)
     store.discard("sandbox-base", first.oid)
     monkeypatch.delenv("PX_ALPINE_MIRROR")
-    assert ensure_base(store, found, offline=True).oid == first.oid
+    assert ensure_base(Store(store.home, offline=True), found).oid == first.oid
 
 
 def failure(locks: Path, capsys: pytest.CaptureFixture[str]) -> str:
@@ -188,7 +186,7 @@ def test_without_a_mirror_or_keys(
     monkeypatch.delenv("PX_ALPINE_MIRROR", raising=False)
     assert "does not know where Alpine's packages are" in failure(locks, capsys)
     monkeypatch.setenv("PX_ALPINE_MIRROR", "http://127.0.0.1:9/alpine")
-    assert "PX_ALPINE_KEYS names no directory" in failure(locks, capsys)
+    assert "PX_ALPINE_KEYS does not name a directory" in failure(locks, capsys)
 
 
 def test_a_package_that_is_damaged_in_the_store(mirror: Mirror, locks: Path, store: Store) -> None:

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from px.sandbox.bases import Base, Layer, ensure_base, ensure_bytecode_layer, host_architecture, load_base_lock
+from px.platforms import host_architecture
+from px.sandbox.layers.base import Base, ensure_base, ensure_bytecode_layer, load_base_lock
+from px.sandbox.layers.layer import Layer
 from px.store.objects import Store
 
 if TYPE_CHECKING:

@@ -10,7 +10,10 @@ import pytest
 
 from px.debian.download import ensure_packages
 from px.errors import PxError
-from px.sandbox.bases import Base, ensure_base, ensure_system_layer, host_architecture, load_base_lock
+from px.platforms import host_architecture
+from px.sandbox.layers.base import Base, ensure_base, load_base_lock
+from px.sandbox.layers.system import ensure_system_layer
+from px.store.objects import Store
 from px.store.sources import ensure_source, find_source
 from tests.support.debian import Mirror, make_deb, make_lock, pin, serving, tar_member
 
@@ -18,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from px.debian.lock import BaseLock
-    from px.store.objects import Store
 
 GOOD = make_deb("good", [tar_member("./usr/share/good/data", b"x" * 5000)])
 OTHER = make_deb("other", [tar_member("./usr/share/other/data", b"y" * 5000)])
@@ -73,13 +75,13 @@ def test_a_mirror_that_misbehaves(fault: str, said: str, mirror: Mirror, lock: B
 def test_what_was_downloaded_is_not_asked_for_again(mirror: Mirror, lock: BaseLock, store: Store) -> None:
     ensure_packages(store, lock, lock.pinned(lock.base))
     mirror.asked.clear()
-    ensure_packages(store, lock, lock.pinned(lock.base), offline=True)
+    ensure_packages(Store(store.home, offline=True), lock, lock.pinned(lock.base))
     assert mirror.asked == []
 
 
 def test_offline_says_what_is_missing(lock: BaseLock, store: Store, mirror: Mirror) -> None:
     with pytest.raises(PxError) as caught:
-        ensure_packages(store, lock, lock.pinned(lock.base), offline=True)
+        ensure_packages(Store(store.home, offline=True), lock, lock.pinned(lock.base))
     assert caught.value.code == "PX900"
     assert "2 of its packages are not in the store, and px is offline" in caught.value.what
     assert "good 1.0-1" in str(caught.value)
@@ -128,7 +130,7 @@ def test_a_byte_that_flips_in_the_store(warm_store: Store, bookworm: Base, store
     path.chmod(0o644)
     path.write_bytes(content)
     with pytest.raises(PxError) as caught:
-        ensure_base(store, lock, offline=True)
+        ensure_base(Store(store.home, offline=True), lock)
     assert caught.value.code == "PX903"
     assert victim.label in caught.value.what
     assert whole(store)
@@ -139,14 +141,14 @@ def test_a_byte_that_flips_in_the_store(warm_store: Store, bookworm: Base, store
 
 
 def _copy_sources(source: Store, destination: Store, lock: BaseLock, names: tuple[str, ...], mirror: Mirror) -> None:
-    from px.http import Http
+    from px.http import Download, Http
 
     http = Http()
     for package in lock.pinned(names):
         found = find_source(source, package.sha256)
         assert found is not None
         mirror.files[package.path] = found.read_bytes()
-        ensure_source(destination, http, f"{mirror.url}/{package.path}", package.sha256, package.size)
+        ensure_source(destination, http, Download(f"{mirror.url}/{package.path}", package.sha256, package.size))
 
 
 def test_a_capability_that_the_lock_does_not_have(warm_store: Store, bookworm: Base) -> None:

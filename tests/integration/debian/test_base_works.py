@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from px.debian.image import Below, View
-from px.sandbox.bases import ensure_system_layer
+from px.sandbox.layers.system import ensure_system_layer
 from px.store.objects import Store, tree_spec
 from tests.support.rootfs import run_in
 from tests.support.tls import serve_https
@@ -16,7 +16,8 @@ from tests.support.tls import serve_https
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from px.sandbox.bases import Base, Layer
+    from px.sandbox.layers.base import Base
+    from px.sandbox.layers.layer import Layer
 
 MODULES = "bz2, ctypes, ctypes.util, curses, dbm, decimal, hashlib, lzma, readline, sqlite3, ssl, uuid, zlib, zoneinfo"
 TOOLS = (

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from px.sandbox.bases import Base, ensure_builder_layers, ensure_system_layer
+from px.sandbox.layers.base import Base
+from px.sandbox.layers.system import ensure_builder_layers, ensure_system_layer
 from px.store.tree import remove_tree
-from tests.integration.system_packages import require_packages
+from tests.support.needs import need
 from tests.support.rootfs import run_in
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def test_ld_so_cache_of_a_layer(base: Base, warm_store: Store) -> None:
 
 
 def test_ca_certificates(base: Base) -> None:
-    require_packages("openssl", "ca-certificates")
+    need("openssl")
     before = _certificates(base.tree)
     assert len(before) > 250
     openssl = shutil.which("openssl")
@@ -126,13 +127,11 @@ def test_shells(base: Base) -> None:
 
 def test_alternatives(base: Base, copy: Path, tmp_path: Path) -> None:
     """Every record of ours is one that update-alternatives accepts, and would not change."""
-    require_packages("dpkg")
+    need("root", "update-alternatives")  # root, for its --root
     tool = shutil.which("update-alternatives")
     assert tool is not None
     records = sorted(path.name for path in (copy / "var/lib/dpkg/alternatives").iterdir())
     assert {"awk", "pager", "rmt", "which"} <= set(records)
-    if os.geteuid() != 0:
-        pytest.skip("update-alternatives --root needs root")
     before = {name: (copy / "var/lib/dpkg/alternatives" / name).read_bytes() for name in records}
     for name in records:
         subprocess.run(

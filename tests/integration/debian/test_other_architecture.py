@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
-from px.sandbox.bases import ensure_base, ensure_bytecode_layer, ensure_system_layer, host_architecture, load_base_lock
+from px.sandbox.layers.base import ensure_base, ensure_bytecode_layer, load_base_lock
+from px.sandbox.layers.system import ensure_system_layer
 from px.store.tree import remove_tree
-from tests.integration.system_packages import require_packages
+from tests.support.needs import need, only_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,9 +35,8 @@ print(sys.implementation._multiarch)
 @pytest.fixture(scope="module", params=["debian-12", "debian-13"])
 def root(request: pytest.FixtureRequest, warm_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """All layers of an arm64 image in one directory, with the emulator."""
-    if os.geteuid() != 0 or host_architecture() != "amd64":
-        pytest.skip("needs root, for chroot, on amd64")
-    require_packages("qemu-user-static")
+    only_for("x86-64", "what is emulated is the other machine")
+    need("root", "qemu")  # root, for chroot
     base = ensure_base(warm_store, load_base_lock(request.param, "arm64"))
     layer = ensure_system_layer(warm_store, base, ["postgres", "curl"])
     assert layer is not None

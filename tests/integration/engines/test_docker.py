@@ -10,45 +10,47 @@ from pathlib import Path
 import pytest
 
 from px.engines.docker import Docker
-from px.engines.spec import ImageSource, Limits, RunSpec
 from px.errors import PxError
-from tests.integration.engines.conftest import ENV, ORDINARY, Driver, eventually, make_driver
-from tests.integration.engines.daemons import docker, docker_daemon, tar
+from px.warm.spec import ImageSource, Limits, RunSpec
+from tests.integration.engines.conftest import ENV, Driver, eventually, make_driver
 from tests.integration.engines.test_signals import WAIT, Terminal, running
+from tests.support.dockerd import DockerEngine, running_docker
+from tests.support.needs import need
+from tests.support.rootfs import tar
+from tests.support.users import another_user
 
 IMAGE = "px-engine-test:1"
 
 
 @pytest.fixture(scope="module")
-def daemon() -> Iterator[str]:
-    with docker_daemon() as host:
-        yield host
+def daemon() -> Iterator[DockerEngine]:
+    with running_docker() as engine:
+        yield engine
 
 
 @pytest.fixture(scope="module")
-def image(daemon: str, layers: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> str:
+def image(daemon: DockerEngine, layers: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> str:
     archive = tmp_path_factory.mktemp("image") / "root.tar"
     tar(layers[0], archive)
-    imported = docker("import", str(archive), IMAGE, host=daemon)
-    assert imported.returncode == 0, imported.stderr
+    imported = daemon.run("import", archive, IMAGE).stdout.strip()
     archive.unlink()
-    return imported.stdout.strip()
+    return imported
 
 
 @pytest.fixture
-def box(daemon: str, image: str, layers: tuple[Path, ...]) -> Iterator[Driver]:
+def box(daemon: DockerEngine, image: str, layers: tuple[Path, ...]) -> Iterator[Driver]:
     for driver in make_driver(layers, os.geteuid()):
         driver.engine = "docker"
         driver.more = {"image": image, "network": False, "label": "test"}
-        driver.env["DOCKER_HOST"] = daemon
+        driver.env["DOCKER_HOST"] = daemon.host
         yield driver
 
 
-def containers(daemon: str) -> list[str]:
-    return docker("ps", "-aq", host=daemon).stdout.split()
+def containers(daemon: DockerEngine) -> list[str]:
+    return daemon.run("ps", "-aq").stdout.split()
 
 
-def test_a_run(box: Driver, daemon: str) -> None:
+def test_a_run(box: Driver, daemon: DockerEngine) -> None:
     done = box.run("sh", "-c", "id -un; pwd; hostname; cat; echo err >&2; touch made; exit 3", text="input\n")
     assert (done.returncode, done.stdout) == (3, "px\n/app\nsandbox\ninput\n"), done.stderr
     assert done.stderr == "err\n"
@@ -56,14 +58,14 @@ def test_a_run(box: Driver, daemon: str) -> None:
     assert containers(daemon) == []
 
 
-def test_files_belong_to_an_ordinary_caller(daemon: str, image: str, layers: tuple[Path, ...]) -> None:
-    os.chmod(daemon.removeprefix("unix://"), 0o666)
-    for driver in make_driver(layers, ORDINARY):
+def test_files_belong_to_an_ordinary_caller(daemon: DockerEngine, image: str, layers: tuple[Path, ...]) -> None:
+    daemon.socket.chmod(0o666)
+    for driver in make_driver(layers, another_user(layers[0])):
         driver.engine, driver.more = "docker", {"image": image, "network": False}
-        driver.env["DOCKER_HOST"] = daemon
+        driver.env["DOCKER_HOST"] = daemon.host
         done = driver.run("sh", "-c", "id -un; touch made; touch $HOME/x && echo home")
         assert done.stdout == "px\nhome\n", done.stderr
-        assert (driver.app / "made").stat().st_uid == ORDINARY
+        assert (driver.app / "made").stat().st_uid == driver.uid
 
 
 def test_isolation_is_that_of_the_other_engine(box: Driver) -> None:
@@ -91,8 +93,8 @@ def test_variables_mounts_files_and_a_read_only_root(box: Driver) -> None:
     assert done.stderr.count("Read-only file system") == 2
 
 
-def test_limits(box: Driver, daemon: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DOCKER_HOST", daemon)
+def test_limits(box: Driver, daemon: DockerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", daemon.host)
     over = box.python("x = bytearray(300 << 20); print('survived')", limits={"memory": 100 << 20})
     assert (over.returncode, over.stdout) == (137, "")
     spec = RunSpec((), ("true",), {}, limits=Limits(memory=1 << 30, cpus=1.5, pids=7))
@@ -101,7 +103,7 @@ def test_limits(box: Driver, daemon: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert options[options.index("--pids-limit") + 1] == "7"
 
 
-def test_missing_programs_and_images(box: Driver, daemon: str) -> None:
+def test_missing_programs_and_images(box: Driver, daemon: DockerEngine) -> None:
     assert box.run("no-such-program").returncode == 127
     box.more["image"] = "sha256:" + "0" * 64
     done = box.run("true")
@@ -121,7 +123,7 @@ def test_signals_reach_the_target(box: Driver, name: str) -> None:
         assert (out, process.returncode) == ("cleaned up\n", 5)
 
 
-def test_the_container_goes_when_px_is_killed(box: Driver, daemon: str) -> None:
+def test_the_container_goes_when_px_is_killed(box: Driver, daemon: DockerEngine) -> None:
     with running(box, "sh", "-c", "echo ready; sleep 1000") as process:
         assert len(containers(daemon)) == 1
         process.kill()
@@ -140,15 +142,17 @@ def test_a_terminal(box: Driver) -> None:
     assert terminal.wait() == 0
 
 
-def test_an_image_is_loaded_once(daemon: str, image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DOCKER_HOST", daemon)
+def test_an_image_is_loaded_once(
+    daemon: DockerEngine, image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", daemon.host)
     small = tmp_path / "small.tar"
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree/file").write_text("x")
     tar(tmp_path / "tree", small)
-    name = docker("import", str(small), "px-small:1", host=daemon).stdout.strip()
-    assert docker("save", "-o", str(tmp_path / "saved.tar"), "px-small:1", host=daemon).returncode == 0
-    docker("rmi", "px-small:1", host=daemon)
+    name = daemon.run("import", small, "px-small:1").stdout.strip()
+    daemon.run("save", "-o", tmp_path / "saved.tar", "px-small:1")
+    daemon.run("rmi", "px-small:1")
     asked = []
 
     def archive() -> Path:
@@ -160,29 +164,30 @@ def test_an_image_is_loaded_once(daemon: str, image: str, tmp_path: Path, monkey
     assert engine.load(spec) == name
     assert engine.load(spec) == name
     assert asked == [1]
-    broken = spec._replace(image=ImageSource(("sha256:" + "1" * 64,), lambda: tmp_path / "tree/file"))
+    broken = spec.replace(image=ImageSource(("sha256:" + "1" * 64,), lambda: tmp_path / "tree/file"))
     with pytest.raises(PxError, match="PX906"):
         engine.load(broken)
 
 
-def test_px_inside_a_container(box: Driver, daemon: str, image: str) -> None:
+def test_px_inside_a_container(box: Driver, daemon: DockerEngine, image: str) -> None:
     """bubblewrap in a container: refused with the reason by default, works with the options that px names."""
     import sys
 
     from tests.conftest import REPO
 
+    need("bubblewrap")
     site = Path(sys.executable).parent.parent / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
     inner = Driver(box.layers, box.directory, box.uid)
     command = inner.command(("echo", "nested"), network=False)[1:]
     mounts = [o for p in (REPO, site, box.directory, box.layers[0]) for o in ("--volume", f"{p}:{p}")]
     base = ["run", "--rm", "--network", "none", "--env", f"PX_HOME={box.directory}/inner", *mounts,
             "--env", f"PYTHONPATH={REPO}/src:{site}/site-packages"]  # fmt: skip
-    refused = docker(*base, image, "/usr/bin/python3", *command, host=daemon)
+    refused = daemon.run(*base, image, "/usr/bin/python3", *command, check=False)
     assert refused.returncode == 125
     assert "inside a container" in refused.stderr
     assert "systempaths=unconfined" in refused.stderr
     options = [o for s in ("seccomp", "apparmor", "systempaths") for o in ("--security-opt", f"{s}=unconfined")]
-    allowed = docker(*base, *options, image, "/usr/bin/python3", *command, host=daemon)
+    allowed = daemon.run(*base, *options, image, "/usr/bin/python3", *command, check=False)
     assert allowed.stdout == "nested\n", allowed.stderr
 
 

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import REPO
+from tests.support.needs import need
 
 SOURCE = REPO / "src/px/engines/init"
 SHIPPED = REPO / "src/px/data/init"
-COMPILER = "12.2.0"
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_the_shipped_program_is_the_source(machine: str, tmp_path: Path) -> None:
-    for needed in ("x86_64", "aarch64"):
-        compiler = shutil.which(f"{needed}-linux-gnu-gcc")
-        if compiler is None:
-            pytest.skip(f"no compiler for {needed}: apt-get install gcc gcc-aarch64-linux-gnu")
-        version = subprocess.run([compiler, "-dumpfullversion"], capture_output=True, text=True, check=True).stdout
-        if version.strip() != COMPILER:
-            pytest.skip(f"the shipped programs were made by gcc {COMPILER}, and this is {version.strip()}")
+    need("compilers of px-init")
     subprocess.run([SOURCE / "build.sh", tmp_path], check=True)
     assert (tmp_path / machine).read_bytes() == (SHIPPED / machine).read_bytes(), f"run {SOURCE / 'build.sh'}"
 
@@ -34,10 +27,8 @@ def test_it_runs_a_program_and_ends_as_that_does(machine: str) -> None:
     """Without a sandbox, and the other machine's by emulation: started, descriptors closed, code passed on."""
     command = [str(SHIPPED / machine)]
     if machine != os.uname().machine:
-        emulator = shutil.which(f"qemu-{machine}-static") or shutil.which(f"qemu-{machine}")
-        if emulator is None:
-            pytest.skip(f"no emulator for {machine}: apt-get install qemu-user-static")
-        command = [emulator, *command]
+        need("qemu")
+        command = [f"qemu-{machine}-static", *command]
     ours, theirs = os.pipe()
     try:
         done = subprocess.run([*command, str(theirs), "sh", "-c", "exit 7"], pass_fds=(theirs,), check=False)

@@ -14,11 +14,17 @@ import pytest
 
 from px.engines.bubblewrap import Bubblewrap
 from px.engines.session import Session
-from px.engines.spec import Mount, RunSpec
 from px.errors import PxError
 from px.home import Home
+from px.warm.spec import Mount, RunSpec
 from tests.integration.engines.conftest import ENV, children, eventually, kill, processes
 from tests.integration.engines.test_signals import mark
+from tests.support.needs import need
+
+
+@pytest.fixture(autouse=True)
+def _bubblewrap() -> None:
+    need("bubblewrap")
 
 
 @pytest.fixture
@@ -157,7 +163,7 @@ import sys, threading, time
 from pathlib import Path
 from px.engines.bubblewrap import Bubblewrap
 from px.engines.session import Session
-from px.engines.spec import RunSpec
+from px.warm.spec import RunSpec
 from px.home import Home
 made = []
 def start():

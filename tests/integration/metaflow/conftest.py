@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from px.engines.bubblewrap import Bubblewrap
 from px.home import Home
 from tests.conftest import REPO
+from tests.support.needs import need
 
 FLOWS = Path(__file__).parent / "flows"
 KEY = "key-of-the-provider-9f31"
@@ -142,9 +142,7 @@ def _clean(home: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def sandbox_home(warm_home: Home) -> Home:
-    problem = Bubblewrap(warm_home).problem()
-    if problem is not None:
-        pytest.skip(f"no sandbox can be made here: {problem.reason}")
+    need("bubblewrap")
     return warm_home
 
 

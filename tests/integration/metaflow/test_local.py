@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,13 +18,13 @@ from typing import Any
 
 import pytest
 
-from px.engines import limits
-from px.engines.spec import Limits
-from px.errors import PxError
+from metaflow_extensions.sandbox.plugins import local_mounts
 from px.home import Home
 from tests.conftest import REPO
 from tests.support.index import Index
+from tests.support.needs import need
 from tests.support.px import PX
+from tests.support.users import another_user, become
 
 from .conftest import ACCESS, FLOWS, SECRET, Workspace
 
@@ -64,10 +66,7 @@ def _text(file: Path) -> str:
 @pytest.fixture
 def bounded() -> None:
     """These flows ask for cpu and memory, and px refuses what it cannot bound."""
-    try:
-        limits.group(Limits(memory=1 << 30, cpus=1)).close()
-    except PxError as e:
-        pytest.skip(f"this user may make no control groups here: {e.what}")
+    need("control groups")
 
 
 @pytest.mark.usefixtures("bounded")
@@ -151,17 +150,8 @@ def test_the_time_limit_of_the_decorator(workspace: Workspace, sandbox_home: Hom
     assert running(sandbox_home, run[1]) == []
 
 
-def _limits_work() -> bool:
-    try:
-        limits.group(Limits(memory=1 << 30)).close()
-    except PxError:
-        return False
-    return True
-
-
+@pytest.mark.usefixtures("bounded")
 def test_memory_is_bounded(workspace: Workspace) -> None:
-    if not _limits_work():
-        pytest.skip("this machine lets px make no control groups")
     done = workspace.fail("ends.py", "run", "--with", "sandbox:memory=200", "--how", "memory")
     assert "begun" in done.output
     assert "4096" not in done.output
@@ -342,6 +332,27 @@ def test_a_run_in_a_directory_that_the_image_needs(workspace: Workspace, directo
     before = set(os.listdir(directory))
     there.run("ends.py", "run", "--with", "sandbox")
     assert ".metaflow" not in set(os.listdir(directory)) - before, "it would become the datastore of every run below"
+
+
+def test_a_directory_that_may_not_be_entered_is_not_shown() -> None:
+    """Beside the Python files of a home or of ``/`` there are directories of other people."""
+    root = Path(tempfile.mkdtemp(prefix="px-metaflow-"))
+    root.chmod(0o755)
+    (root / "flow.py").write_text("")
+    (root / "package").mkdir()
+    (root / "package/__init__.py").write_text("")
+    (root / "shut").mkdir(mode=0)
+    code = f"import json, os, pathlib, sys\nfrom {local_mounts.__name__} import _narrow\n"
+    code += "(empty, *_), *rows = _narrow(pathlib.Path(sys.argv[1]), [])\nos.rmdir(empty)\n"
+    code += "print(json.dumps([target for _, target, _ in rows]))"
+    command = [*become(os.geteuid() or another_user()), sys.executable, "-c", code, str(root)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout) == [f"{root}/flow.py", f"{root}/package"]
+    finally:
+        (root / "shut").rmdir()
+        shutil.rmtree(root)
 
 
 def test_a_flow_that_is_a_link(workspace: Workspace) -> None:

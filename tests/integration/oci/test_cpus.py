@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import platform
 import subprocess
 import sys
 
 import pytest
 
-from tests.integration.system_packages import require_packages
+from tests.support.needs import need, only_for
 
 PROGRAM = """
 import hashlib, sys
@@ -34,7 +33,6 @@ def compressed(*emulator: str) -> str:
 
 @pytest.mark.parametrize("cpu", ["qemu64", "max"])
 def test_another_cpu_gives_the_same_bytes(cpu: str) -> None:
-    if platform.machine() != "x86_64":
-        pytest.skip("names x86-64 processors")
-    require_packages("qemu-user-static")
+    only_for("x86-64", "it names processors of that kind")
+    need("qemu")
     assert compressed("qemu-x86_64-static", "-cpu", cpu) == compressed()

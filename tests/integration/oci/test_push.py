@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from px.errors import PxError
-from px.oci.push import Pushed, push
-from px.oci.reference import Reference, parse
-from px.oci.referrers import Attachment, attach, fallback_tag, referrers
-from px.oci.registry import Registry
-from px.oci.upload import send_blob
+from px.oci.registry.client import Registry
+from px.oci.registry.push import Pushed, push
+from px.oci.registry.reference import Reference, parse
+from px.oci.registry.referrers import Attachment, attach, fallback_tag
+from px.oci.registry.upload import SENT, Sending
 from tests.integration.oci.registry_server import PASSWORD, USER, fault_proxy, running_registry
-from tests.integration.system_packages import require_packages
+from tests.support.mounts import small_disk
+from tests.support.needs import need
+from tests.support.referrers import referrers
 from tests.unit.oci.images import AMD64, ARM64, Files, make_image, make_release, noise
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ EDITED = Files({"main.py": b"print('two')\n"})
 
 @pytest.fixture(scope="module", autouse=True)
 def _packages() -> None:
-    require_packages("docker-registry", "skopeo", "apache2-utils", "openssl")
+    need("docker-registry", "skopeo", "htpasswd", "openssl")
 
 
 @pytest.fixture(autouse=True)
@@ -120,7 +122,7 @@ def test_a_blob_that_cannot_be_mounted_is_sent(home: Home, tmp_path: Path) -> No
         push_one(blobs, what, f"{server.host}/one:1")
     # The memory says that the blobs are in "one"; a new registry on the same port does not have them.
     with running_registry(tmp_path / "other") as server:
-        known = next((home.cache / "registries").iterdir())
+        known = next(home.cache("registries").iterdir())
         import hashlib
 
         known.rename(known.with_name(hashlib.sha256(server.host.encode()).hexdigest()))
@@ -243,7 +245,7 @@ def test_an_upload_in_chunks_is_resumed_where_it_broke(home: Home, tmp_path: Pat
             registry = impatient(parse(f"{proxy.host}/app:1"))
             registry.connect()
             counted: list[int] = []
-            assert send_blob(registry, digest, blobs.path(digest), chunk=1_000_000, on_bytes=counted.append) == "sent"
+            assert Sending(registry, digest, blobs.path(digest), counted.append, chunk=1_000_000).run() == SENT
             assert proxy.made == 1
             assert proxy.from_client < size + 400_000, "what had arrived was sent a second time"
             assert sum(counted) == size
@@ -269,25 +271,18 @@ def test_a_line_that_always_breaks_fails_and_a_retry_completes(home: Home, tmp_p
 
 
 def test_a_full_disk_at_the_registry(home: Home, tmp_path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to mount a small disk")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], capture_output=True, check=False)
-    if mounted.returncode != 0:
-        pytest.skip(f"cannot mount a tmpfs here: {mounted.stderr.decode()}")
-    try:
+    with (
+        small_disk(tmp_path / "disk", "2m") as disk,
+        running_registry(tmp_path / "registry", storage=disk) as server,
+    ):
         blobs, what = prepared(home)
-        with running_registry(tmp_path / "registry", storage=disk) as server:
-            with pytest.raises(PxError) as caught:
-                push_one(blobs, what, f"{server.host}/app:1")
-            assert caught.value.code == "PX903"
-            assert "disk of the registry" in str(caught.value)
-            subprocess.run(["mount", "-o", "remount,size=50m", disk], check=True)
+        with pytest.raises(PxError) as caught:
             push_one(blobs, what, f"{server.host}/app:1")
-            assert skopeo("inspect", "--tls-verify=false", f"docker://{server.host}/app:1")
-    finally:
-        subprocess.run(["umount", disk], check=True)
+        assert caught.value.code == "PX903"
+        assert "disk of the registry" in str(caught.value)
+        subprocess.run(["mount", "-o", "remount,size=50m", disk], check=True)
+        push_one(blobs, what, f"{server.host}/app:1")
+        assert skopeo("inspect", "--tls-verify=false", f"docker://{server.host}/app:1")
 
 
 def test_a_local_name_cannot_be_pushed(home: Home) -> None:

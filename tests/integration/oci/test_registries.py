@@ -11,13 +11,14 @@ import pytest
 
 from px.errors import PxError
 from px.oci.image import read_images
-from px.oci.push import Pushed, push
-from px.oci.reference import Reference, parse
-from px.oci.referrers import Attachment, NotTakenError, attach, fallback_tag, referrers
-from px.oci.registry import Registry
+from px.oci.registry.client import Registry
+from px.oci.registry.push import Pushed, push
+from px.oci.registry.reference import Reference, parse
+from px.oci.registry.referrers import Attachment, NotTakenError, attach, fallback_tag
+from px.oci.registry.upload import Sending
 from px.oci.sources import RegistrySource
-from px.oci.upload import send_blob
 from tests.servers.registry import Answer, OciRegistry, Request, refusal, running
+from tests.support.referrers import referrers
 from tests.unit.oci.images import Files, make_image, make_release, noise
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def test_a_least_size_of_chunks(home: Home, tmp_path: Path) -> None:
     with running(OciRegistry(least_chunk=30_000)) as server:
         registry = impatient(parse(f"{server.host}/app:1"))
         registry.connect()
-        send_blob(registry, digest, blobs.path(digest), chunk=10_000)
+        Sending(registry, digest, blobs.path(digest), chunk=10_000).run()
         assert server.blobs["app", digest] == content
         assert [len(r.body) for r in server.requests if r.method == "PATCH"] == [30_000, 30_000, 30_000, 10_000]
 

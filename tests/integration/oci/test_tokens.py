@@ -20,12 +20,12 @@ import pytest
 from px.errors import PxError
 from px.oci.image import compare, read_images
 from px.oci.layout import write_layout
-from px.oci.push import push
-from px.oci.reference import Reference, parse
-from px.oci.registry import Registry
+from px.oci.registry.client import Registry
+from px.oci.registry.push import push
+from px.oci.registry.reference import Reference, parse
 from px.oci.sources import RegistrySource, source_of
 from tests.integration.oci.registry_server import PASSWORD, USER, running_registry
-from tests.integration.system_packages import require_packages
+from tests.support.needs import need
 from tests.unit.oci.images import Files, make_image, make_release, noise
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ REFRESH = "a refresh token"
 
 @pytest.fixture(scope="module", autouse=True)
 def _packages() -> None:
-    require_packages("docker-registry", "openssl")
+    need("docker-registry", "openssl")
 
 
 class TokenService:

@@ -15,10 +15,10 @@ from referencing.jsonschema import DRAFT4
 
 from px.oci.image import compare, read_images
 from px.oci.layout import write_archive, write_layout
-from px.oci.referrers import Attachment, attachment_manifest
+from px.oci.registry.referrers import Attachment, attachment_manifest
 from px.oci.sources import source_of
-from tests.integration.oci.docker_engine import DockerEngine, running_docker
-from tests.integration.system_packages import require_packages
+from tests.support.dockerd import DockerEngine, running_docker
+from tests.support.needs import OCI_SCHEMAS, lacks, need
 from tests.unit.oci.images import AMD64, ARM64, Files, make_image, make_release, noise
 
 if TYPE_CHECKING:
@@ -26,12 +26,10 @@ if TYPE_CHECKING:
 
     from px.home import Home
 
-SCHEMAS = Path("/usr/share/gocode/src/github.com/opencontainers/image-spec/schema")
-
 
 @pytest.fixture(scope="module", autouse=True)
 def _packages() -> None:
-    require_packages("skopeo", "umoci", "busybox-static")
+    need("skopeo", "umoci", "busybox")
 
 
 def base() -> Files:
@@ -110,7 +108,7 @@ def test_umoci_unpacks(home: Home, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def docker() -> Iterator[DockerEngine]:
-    with running_docker() as engine:
+    with running_docker("vfs") as engine:
         yield engine
 
 
@@ -143,7 +141,7 @@ def test_containerd_imports(compression: str, docker: DockerEngine, home: Home, 
 
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
 def test_podman_loads(compression: str, home: Home, tmp_path: Path) -> None:
-    require_packages("podman")
+    need("podman")
     blobs, image = make_image(home, base(), APP, compression=compression)
     write_archive(blobs, make_release(blobs, image), tmp_path / "x.tar")
     with tempfile.TemporaryDirectory(prefix="px-pod-", ignore_cleanup_errors=True) as short:  # podman wants < 50
@@ -154,13 +152,13 @@ def _load_with_podman(folder: Path, archive: Path, expected: str) -> None:
     podman = ("podman", "--root", folder / "root", "--runroot", folder / "run", "--storage-driver", "vfs")
     done = subprocess.run([*map(str, podman), "load", "-q", "-i", archive], capture_output=True, check=False)
     if done.returncode != 0:
-        pytest.skip(f"podman does not work here: {done.stderr.decode()[-300:]}")
+        lacks("podman", done.stderr.decode()[-300:])
     assert run(*podman, "image", "inspect", "--format", "{{.Id}}", "px.local/demo:1.0").strip() == expected[7:]
     run(*podman, "rmi", "px.local/demo:1.0")
 
 
 def test_the_schemas_of_the_image_specification(home: Home, tmp_path: Path) -> None:
-    require_packages("golang-github-opencontainers-image-spec-dev")
+    need("OCI schemas")
     blobs, amd64 = make_image(home, base(), APP, platform=AMD64)
     _, arm64 = make_image(home, base(), APP, platform=ARM64)
     what = make_release(blobs, amd64, arm64)
@@ -181,7 +179,7 @@ def check(name: str, document: object) -> None:
     """Validate against the specification's own schema; its files refer to each other by name."""
     found = [
         (f"http://schemas.invalid/{path.name}", DRAFT4.create_resource(_schema(path)))
-        for path in SCHEMAS.glob("*.json")
+        for path in OCI_SCHEMAS.glob("*.json")
     ]
     schemas: Schemas[Any] = Schemas().with_resources(found)
     Draft4Validator({"$ref": f"http://schemas.invalid/{name}.json"}, registry=schemas).validate(document)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,18 +9,19 @@ from pathlib import Path
 import pytest
 
 from px.home import Home
-from px.oci.appfiles import dirty
-from px.oci.applayer import app_layer, scan
 from px.oci.blobs import Blobs
 from px.oci.image import ReadLayer, layer_files
+from px.project.worktree.files import dirty
+from px.project.worktree.tree import scan
 from tests.conftest import REPO
+from tests.support.needs import only_for
+from tests.support.worktree import app_layer
 
 NOBODY = 65534
 
 
 def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("as an ordinary user this is a unit test")
+    only_for("root", "as an ordinary user this is a unit test")
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "locked").write_text("")
     (tmp_path / "sub" / "locked").chmod(0)
@@ -30,7 +30,7 @@ def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
         folder.chmod(folder.stat().st_mode | 0o055)
     program = (
         "import os, sys\nfrom pathlib import Path\nfrom px.errors import PxError, catalogue\n"
-        "from px.oci.applayer import scan\n"
+        "from px.project.worktree.tree import scan\n"
         "catalogue()  # nobody may not be allowed to read px itself\n"
         f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n"
         "try:\n    scan(Path(sys.argv[1]))\nexcept PxError as e:\n    print(e.code, e.what)\n"

@@ -11,6 +11,7 @@ import pytest
 from px.home import Home
 from tests.integration.pack.projects import Project, make_project
 from tests.support.index import Index, serving
+from tests.support.needs import need
 from tests.support.px import snapshot
 
 
@@ -47,6 +48,7 @@ def _environment(standing_index: Index, warm_home: Home, tmp_path: Path, monkeyp
 def synced(
     template: Project, warm_home: Home, standing_index: Index, tmp_path_factory: pytest.TempPathFactory
 ) -> Project:
+    need("bubblewrap")
     directory = tmp_path_factory.mktemp("shared")
     clone = Project(Path(shutil.copytree(template.root, directory / "demo")))
     clone.px(
@@ -67,6 +69,7 @@ def shared(synced: Project) -> Iterator[Project]:
 @pytest.fixture
 def project(template: Project, tmp_path: Path) -> Project:
     """A clone whose sandbox is built."""
+    need("bubblewrap")
     clone = Project(Path(shutil.copytree(template.root, tmp_path / "project")))
     clone.sync()
     return clone

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.oci.docker_engine import DockerEngine, running_docker
 from tests.integration.oci.test_tools import check
 from tests.integration.pack.projects import Project, image_in, run
-from tests.integration.system_packages import require_packages
+from tests.support.dockerd import DockerEngine, running_docker
+from tests.support.needs import need
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _packages() -> None:
-    require_packages("skopeo", "umoci")
+    need("skopeo", "umoci")
 
 
 @pytest.fixture(scope="module")
 def docker() -> Iterator[DockerEngine]:
-    with running_docker(storage="") as engine:
+    with running_docker() as engine:
         yield engine
 
 
@@ -95,7 +95,7 @@ def test_flags_of_the_image_in_docker(shared: Project, tmp_path: Path, docker: D
 
 
 def test_the_schemas_of_the_image_specification(shared: Project, tmp_path: Path) -> None:
-    require_packages("golang-github-opencontainers-image-spec-dev")
+    need("OCI schemas")
     made = shared.pack("--out", f"{tmp_path}/layout/", "--expose", "80", "--label", "a=b")
     layout = tmp_path / "layout"
 

@@ -16,9 +16,9 @@ import pytest
 
 from px.home import Home
 from px.store.tree import remove_tree
-from tests.integration.engines.conftest import ORDINARY, can_become_ordinary
 from tests.integration.pack.projects import Project, make_project
 from tests.integration.sandbox.homes import DOWNLOADS, clone
+from tests.support.users import another_user, become
 
 ENTRY = "import sys; from px.cli.main import run; sys.exit(run(sys.argv[1:]))"
 MACHINES: dict[str, dict[str, Any]] = {
@@ -57,8 +57,7 @@ def packed_by(settings: dict[str, Any], bundle: Path, directory: Path, home: Hom
     if uid != os.geteuid():
         for path in (directory, home.root):
             os.chown(path, uid, uid)
-    become = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"] if uid != os.geteuid() else []
-    px = [*become, sys.executable, *(["-O"] if settings.get("optimise") else []), "-c", ENTRY]
+    px = [*become(uid), sys.executable, *(["-O"] if settings.get("optimise") else []), "-c", ENTRY]
     root = directory / "the clone"
     environment = {
         **os.environ,
@@ -75,7 +74,7 @@ def packed_by(settings: dict[str, Any], bundle: Path, directory: Path, home: Hom
         assert done.returncode == 0, f"{command}: {done.stderr.decode(errors='replace')}"
         return done.stdout
 
-    run([*become, "git", "clone", "-q", str(bundle), str(root)], directory)
+    run([*become(uid), "git", "clone", "-q", str(bundle), str(root)], directory)
     run([*px, "sync", "--sandbox"], root)
     details: dict[str, Any] = json.loads(run([*px, "pack", "image", "--json"], root))["details"]
     return details
@@ -89,7 +88,8 @@ def compared(source: Project, directory: Path, warm: Home, *, both_cold: bool) -
     bundle.chmod(0o644)
     results = []
     for number, (name, settings) in enumerate(MACHINES.items()):
-        uid = os.geteuid() if number == 0 or can_become_ordinary(Path(sys.executable).parent) else ORDINARY
+        # An ordinary user is both; root leaves the second to somebody else.
+        uid = os.geteuid() if number == 0 or os.geteuid() != 0 else another_user()
         cold = both_cold or number > 0
         home = clone(warm, Home(directory / f"home-{name}"), DOWNLOADS, uid=uid) if cold else warm
         results.append(packed_by(settings, bundle, directory / f"machine {name}", home, uid))

@@ -79,15 +79,15 @@ def test_verify_says_the_same(shared: Project, tmp_path: Path) -> None:
 
 
 def test_verify_shows_a_readable_difference(project: Project, tmp_path: Path) -> None:
-    archive = tmp_path / "x.tar"
-    project.pack("--out", archive)
+    archive, name = tmp_path / "x.tar", "px.local/different:1"  # no other test's: all of them share one px home
+    project.pack("--out", archive, "--tag", name)
     first = project.git("rev-parse", "HEAD").strip()
     project.replace("src/demo_app/__init__.py", "return 3", "return 42")
     project.write("new.txt", "new\n")
     (project.root / ".gitignore").unlink()
     done = project.verify(archive)
     assert done.returncode == 1
-    assert project.verify("px.local/demo-app:1.2.3").stdout == done.stdout, "it is kept under its name too"
+    assert project.verify(name).stdout == done.stdout, "it is kept under its name too"
     lines = done.stdout.splitlines()
     assert lines[0] == "layer 3 (px: app):"
     assert any(line.startswith("  ~ app/src/demo_app/__init__.py: size ") and "sha256" in line for line in lines)

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from px.store.tree import remove_tree
-from tests.integration.oci.docker_engine import running_docker
 from tests.integration.pack.projects import Project, image_in
-from tests.integration.pack.test_push import small_disk
+from tests.support.dockerd import running_docker
+from tests.support.mounts import small_disk
 from tests.support.px import PX
 
 
@@ -44,7 +44,7 @@ def test_packing_again_imports_only_what_it_uses(shared: Project) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "px", "pack", "image"]
     done = subprocess.run(command, cwd=shared.root, capture_output=True, text=True, check=True)
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
-    assert "px.sandbox.pack" in imported
+    assert "px.workflow.pack" in imported
     heavy = {"pathspec", "urllib3", "email", "ssl", "concurrent.futures", "zipfile", "tarfile", "csv", "secrets"}
     assert imported & heavy == set()
 
@@ -175,9 +175,9 @@ def test_load_into_an_engine_that_does_not_answer(shared: Project, tmp_path: Pat
 
 def test_load_into_docker(shared: Project, tmp_path: Path) -> None:
     tools = tmp_path / "bin"
-    with running_docker(storage="") as engine:
+    with running_docker() as engine:
         tools.mkdir()
-        (tools / "docker").symlink_to("/usr/bin/docker")  # the one that fits the engine
+        (tools / "docker").symlink_to(engine.client)
         found = {k: engine.environment[k] for k in ("DOCKER_HOST", "DOCKER_CONFIG")}
         made = shared.pack("--load", "--tag", "demo.example.org/demo:1", PATH=f"{tools}:{os.environ['PATH']}", **found)
         inspected = json.loads(engine.run("image", "inspect", "demo.example.org/demo:1").stdout)[0]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from px.home import Home
-from px.sandbox.bases import host_architecture
+from px.platforms import host_architecture
 from tests.integration.pack.projects import Project, make_project, run
-from tests.integration.system_packages import require_packages
+from tests.support.needs import need
 
 OTHER = "arm64" if host_architecture() == "amd64" else "amd64"
 MACHINE = {"arm64": 183, "amd64": 62}[OTHER]
@@ -62,14 +62,14 @@ def elf_machines(root: Path) -> dict[int, int]:
 
 
 def unpacked(layout: Path, tag: str, bundle: Path) -> Path:
-    require_packages("umoci")
+    need("umoci")
     run("umoci", "unpack", "--rootless", "--image", f"{layout}:{tag}", bundle)
     return bundle / "rootfs"
 
 
 def emulated(root: Path, *arguments: str) -> tuple[int, str]:
     """Run python of the unpacked image; without the kernel's help qemu finds the image's files by its prefix."""
-    require_packages("qemu-user-static")
+    need("qemu")
     done = run(QEMU, "-L", root, root / "usr/bin/python3.11", *arguments, check=False)
     return done.returncode, done.stdout or done.stderr
 
@@ -106,7 +106,7 @@ def test_both_architectures(shared: Project, tmp_path: Path) -> None:
         bill = json.loads((tmp_path / f"bill.{architecture}.json").read_text())
         (libc,) = [c["purl"] for c in bill["components"] if c["name"] == "libc6"]
         assert f"arch={architecture}&" in libc
-    require_packages("skopeo")
+    need("skopeo")
     run("skopeo", "copy", "--all", f"oci:{tmp_path}/layout:1.2.3", f"oci:{tmp_path}/copy:1")
     done = shared.verify(tmp_path / "copy")
     assert done.returncode == 0, done.stdout

@@ -6,26 +6,24 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from px.oci.reference import parse
-from px.oci.referrers import referrers
-from px.oci.registry import Registry
+from px.oci.registry.client import Registry
+from px.oci.registry.reference import parse
 from tests.integration.oci.registry_server import PASSWORD, USER, RunningRegistry, fault_proxy, running_registry
 from tests.integration.pack.projects import Project, run
-from tests.integration.system_packages import require_packages
 from tests.servers.registry import refusal, running
+from tests.support.mounts import small_disk
+from tests.support.needs import need
 
 LOGIN = {"PX_REGISTRY_USERNAME": USER, "PX_REGISTRY_PASSWORD": PASSWORD}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _packages() -> None:
-    require_packages("docker-registry", "skopeo", "apache2-utils", "openssl")
+    need("docker-registry", "skopeo", "htpasswd", "openssl")
 
 
 def skopeo(*args: str) -> str:
@@ -135,8 +133,11 @@ def test_a_registry_that_cannot_be_read_says_what_to_check(shared: Project) -> N
 def test_the_bill_of_materials_where_referrers_are_known(shared: Project, tmp_path: Path) -> None:
     with running() as server:
         made = shared.pack("--push", "--tag", f"{server.host}/demo:1", "--sbom", tmp_path / "bill.json")
-        (found,) = referrers(Registry(parse(f"{server.host}/demo:1")), made.digest)
-        (document,) = json.loads(server.manifests["demo", found.digest][1])["layers"]
+        registry = Registry(parse(f"{server.host}/demo:1"))
+        registry.connect()
+        answer = registry.request("GET", registry.url(f"referrers/{made.digest}"))
+        (found,) = json.loads(answer.data)["manifests"]
+        (document,) = json.loads(server.manifests["demo", found["digest"]][1])["layers"]
         assert server.blobs["demo", document["digest"]] == (tmp_path / "bill.json").read_bytes()
         assert {name for repo, name in server.manifests if not name.startswith("sha256:")} == {"1"}
 
@@ -184,21 +185,6 @@ def test_a_line_that_is_always_cut(shared: Project, tmp_path: Path) -> None:
             assert "complete on this machine" in said
         made = shared.pack("--push", "--tag", f"{server.host}/demo:1")
         assert digest_at(server, "demo:1") == made.digest
-
-
-@contextmanager
-def small_disk(directory: Path, size: str) -> Iterator[Path]:
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to mount a small disk")
-    directory.mkdir()
-    command: list[str | Path] = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", directory]
-    mounted = subprocess.run(command, capture_output=True, check=False)
-    if mounted.returncode != 0:
-        pytest.skip(f"cannot mount a tmpfs here: {mounted.stderr.decode()}")
-    try:
-        yield directory
-    finally:
-        subprocess.run(["umount", directory], check=True)
 
 
 def test_a_registry_whose_disk_is_full(shared: Project, tmp_path: Path) -> None:

@@ -17,8 +17,9 @@ from tests.integration.engines.conftest import Driver
 from tests.integration.engines.conftest import box as _box
 from tests.integration.engines.conftest import caller as _caller
 from tests.integration.engines.conftest import layers as _layers
-from tests.integration.engines.daemons import docker, docker_daemon, tar
 from tests.integration.probes.facts import prepared
+from tests.support.dockerd import DockerEngine, running_docker
+from tests.support.rootfs import tar
 
 box, caller, layers = _box, _caller, _layers
 
@@ -57,23 +58,20 @@ def test_under_bubblewrap(box: Driver, network: bool) -> None:
 
 
 @pytest.fixture(scope="module")
-def daemon() -> Iterator[str]:
-    with docker_daemon() as host:
-        yield host
+def daemon() -> Iterator[DockerEngine]:
+    with running_docker() as engine:
+        yield engine
 
 
-def under_docker(box: Driver, daemon: str, archive: Path) -> Seen:
+def under_docker(box: Driver, daemon: DockerEngine, archive: Path) -> Seen:
     tar(box.layers[0], archive)
-    image = docker("import", str(archive), host=daemon).stdout.strip()
+    image = daemon.run("import", archive).stdout.strip()
     mount = f"{box.app}:/app"
-    done = docker(
-        "run", "--rm", "-v", mount, image, "/usr/bin/python3", "/app/attempts.py", "/app/facts.json", host=daemon
-    )
-    assert done.returncode == 0, done.stderr
+    done = daemon.run("run", "--rm", "-v", mount, image, "/usr/bin/python3", "/app/attempts.py", "/app/facts.json")
     return {name: tuple(row) for name, row in json.loads(done.stdout).items()}
 
 
-def test_beside_dockers_defaults_and_in_the_documentation(caller: Driver, daemon: str, tmp_path: Path) -> None:
+def test_beside_dockers_defaults_and_in_the_documentation(caller: Driver, daemon: DockerEngine, tmp_path: Path) -> None:
     with prepared(caller):
         off, on = under_px(caller, network=False), under_px(caller, network=True)
         dockers = under_docker(caller, daemon, tmp_path / "root.tar")

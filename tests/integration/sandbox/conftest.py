@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -14,10 +13,11 @@ import pytest
 from px.home import Home
 from px.store.locks import locked
 from px.store.tree import remove_tree
-from tests.integration.engines.conftest import ORDINARY, can_become_ordinary
 from tests.integration.sandbox.homes import DOWNLOADS, clone
 from tests.integration.sandbox.native import make_sdist, write_project
+from tests.support.needs import need
 from tests.support.px import run_px
+from tests.support.users import another_user
 
 UV = Path(sys.executable).parent / "uv"
 DATABASE = """\
@@ -62,7 +62,8 @@ def locked_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def seed(warm_home: Home, locked_database: Path) -> Home:
     """A home of these tests' own that outlives the run and has the database project's sandbox."""
-    home = Home(warm_home.cache / "tests-sandbox" / "home")
+    need("bubblewrap")
+    home = Home(warm_home.root / "tests" / "sandbox" / "home")
     with locked(home.root.parent / "lock"):
         if not home.objects.is_dir() and warm_home.objects.is_dir():
             clone(warm_home, home, DOWNLOADS)
@@ -140,8 +141,5 @@ def private_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def ordinary() -> int:
-    """The uid of a user who is not root; skips where the tests cannot become one."""
-    if why := can_become_ordinary(Path(sys.executable).parent):
-        pytest.skip(why)
-    assert os.geteuid() == 0
-    return ORDINARY
+    """The uid of a user who is not root."""
+    return another_user()

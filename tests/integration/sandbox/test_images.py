@@ -10,7 +10,8 @@ import pytest
 
 from px.debian.lock import file_name
 from px.home import Home
-from px.sandbox.bases import host_architecture, locks_directory
+from px.platforms import host_architecture
+from px.sandbox.layers.base import locks_directory
 from px.store.tree import remove_tree
 from tests.support.px import run_px
 

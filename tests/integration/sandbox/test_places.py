@@ -16,6 +16,7 @@ from px.store.tree import remove_tree
 from tests.integration.sandbox.conftest import lock, make_plain
 from tests.integration.sandbox.homes import DOWNLOADS, EVERYTHING, clone, leftovers
 from tests.integration.sandbox.native import make_sdist, write_project
+from tests.support.needs import need
 from tests.support.px import PX, run_px, snapshot
 from tests.support.rootfs import bubblewrap
 
@@ -108,8 +109,7 @@ def test_strange_paths(tmp_path: Path, warm: Home, name: str) -> None:
 
 
 def test_a_project_on_a_read_only_mount(plain: Path, warm: Home) -> None:
-    if os.geteuid() != 0 or shutil.which("unshare") is None:
-        pytest.skip("only root can mount a directory read-only")
+    need("root")  # to mount a directory read-only
     script = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && cd "$1" && shift && exec "$@"'
     command = ["unshare", "-m", "sh", "-c", script, "sh", str(plain), str(PX), "run", "--sandbox"]
     before = snapshot(plain, ignore=())
@@ -137,7 +137,7 @@ def test_inside_a_container_that_forbids_it(plain: Path, alone: Home, more: tupl
 
     Whether a masked /proc forbids it depends on the kernel and on who asks: where it does not, the sandbox works.
     """
-    shutil.rmtree(alone.cache / "engines", ignore_errors=True)  # what was found out about this machine does not hold
+    shutil.rmtree(alone.cache("engines"), ignore_errors=True)  # what was found out about this machine does not hold
     outer = [bubblewrap(), *more, *OUTER, "--chdir", str(plain)]
     done = subprocess.run(
         [*outer, str(PX), "run", "--sandbox", "--engine", "bubblewrap", "plain-cli"],

@@ -12,16 +12,14 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import platform
-import shutil
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from px import process
+from tests.support.interpreters import interpreters
+from tests.support.needs import lacks, need
 
 MINOR = "3.12"
 _PROBE = """
@@ -46,13 +44,13 @@ class Standalone:
 
 
 def build(directory: Path) -> Standalone:
-    """Make the archive from the machine's own Python 3.12, or skip with the reason."""
-    probes = [process.run([program, "-I", "-c", _PROBE]) for program in _programs()]
-    answers = [json.loads(done.stdout) for done in probes if done.ok]
+    """Make the archive from the machine's own Python 3.12."""
+    need("CPython 3.12")
+    answers = [json.loads(process.run([python, "-I", "-c", _PROBE]).stdout) for python in interpreters(MINOR)]
     # A system's own cannot be moved.
     usable = [answer for answer in answers if answer[0] != "/usr"]
     if not usable:
-        pytest.skip(f"no CPython {MINOR} that was built from source, to stand in for python-build-standalone")
+        lacks("CPython 3.12", "this one was not built from source, and cannot stand in for python-build-standalone")
     prefix, version, libdir, library, shared = usable[0]
     machine = platform.machine()
     archive = directory / f"cpython-{version}+20240101-{machine}-unknown-linux-gnu-install_only_stripped.tar.gz"
@@ -61,14 +59,6 @@ def build(directory: Path) -> Standalone:
     listing = directory / "downloads.json"
     listing.write_text(json.dumps(_row(version, machine, archive)))
     return Standalone(version, archive, listing, prefix)
-
-
-def _programs() -> list[str]:
-    """On PATH, or among pyenv's: its shims do not run a version that is not switched on."""
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    found = [os.fspath(p) for p in sorted(pyenv.glob(f"versions/{MINOR}.*/bin/python{MINOR}"))]
-    on_path = shutil.which(f"python{MINOR}")
-    return [*found, *([on_path] if on_path else [])]
 
 
 class _Writer:

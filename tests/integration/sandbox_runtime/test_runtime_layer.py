@@ -5,24 +5,23 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from px.home import Home
-from px.sandbox import pythons
-from px.sandbox.bases import host_architecture
-from px.sandbox.pythonpins import Pin
-from px.sandbox.runtimelayer import PREFIX, ensure_python
+from px.platforms import host_architecture
+from px.project.context import Context
+from px.sandbox.layers import pythons
+from px.sandbox.layers.pythons import Pin
+from px.sandbox.layers.runtime import PREFIX, ensure_python
 from px.store.objects import Store, tree_spec
 from tests.integration.sandbox_runtime import standalone
 from tests.integration.sandbox_runtime.standalone import MINOR, Standalone
 from tests.support.index import Index
-from tests.support.px import UV, run_px
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sandboxes are Linux's")
+from tests.support.interpreters import interpreters
+from tests.support.needs import need
+from tests.support.px import run_px
 
 LOOK = """
 import importlib.util, json, os, sqlite3, ssl, sys, sysconfig, ctypes, lzma, leaf
@@ -54,12 +53,19 @@ def listed(build: Standalone, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 @pytest.fixture
 def px_home(warm_home: Home, monkeypatch: pytest.MonkeyPatch) -> Home:
+    need("bubblewrap")
     monkeypatch.setenv("PX_HOME", str(warm_home.root))
     return warm_home
 
 
-def choice(directory: Path) -> pythons.Choice:
-    return pythons.choose(directory, host_architecture(), lambda v: v.startswith(f"{MINOR}."), None)
+def context_of(home: Path, *, offline: bool = False) -> Context:
+    """A project beside this px home, with nothing in it that asks for any Python."""
+    (home.parent / "pyproject.toml").write_text('[project]\nname = "a"\nversion = "1"\n')
+    return Context(Store(Home(home), offline=offline), home.parent)
+
+
+def choice(context: Context) -> pythons.Choice:
+    return pythons.choose(context, host_architecture(), lambda v: v.startswith(f"{MINOR}."), None)
 
 
 def test_a_project_runs_on_a_python_that_its_base_lacks(
@@ -97,13 +103,14 @@ def test_the_tree_follows_from_the_archive_alone(listed: Standalone, tmp_path: P
     for name, mask in (("one", 0o022), ("a longer name", 0o077)):
         before = os.umask(mask)
         try:
-            store = Store(Home(tmp_path / name))
-            python = ensure_python(store, choice(tmp_path), "glibc-2.36", tmp_path, offline=False)
+            context = context_of(tmp_path / name)
+            python = ensure_python(context, choice(context), "glibc-2.36")
         finally:
             os.umask(before)
         assert python.layer is not None
         oids.append(python.layer.oid)
     assert oids[0] == oids[1]
+    store = context.store
     paths = [str(entry[1]) for entry in tree_spec(store.payload("layer", oids[0]))]
     unwanted = [p for p in paths if "__pycache__" in p or p.endswith((".pyc", ".a")) or "/site-packages" in p]
     assert not unwanted
@@ -121,12 +128,13 @@ def test_a_kept_archive_serves_without_a_network(
     listed: Standalone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UV_PYTHON_CACHE_DIR", str(tmp_path / "kept"))
-    chosen = choice(tmp_path)
+    context = context_of(tmp_path / "home")
+    chosen = choice(context)
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
-    first = pythons.fetch(chosen, tmp_path, tmp_path / "first", offline=False)
+    first = pythons.fetch(context, chosen, tmp_path / "first")
     assert first.parent == tmp_path / "kept"
-    assert pythons.fetch(chosen, tmp_path, tmp_path / "second", offline=True) == first
+    assert pythons.fetch(context_of(tmp_path / "home", offline=True), chosen, tmp_path / "second") == first
 
 
 def mirrored(build: Standalone, mirror: Path, sha256: str) -> dict[str, Pin]:
@@ -145,10 +153,11 @@ def test_a_pinned_build_comes_from_the_mirror_although_uv_knows_another(
     pinned = mirrored(build, tmp_path / "mirror", digest)
     monkeypatch.setattr(pythons, "pins", lambda: pinned)
     monkeypatch.setenv("UV_PYTHON_INSTALL_MIRROR", (tmp_path / "mirror").as_uri())
-    chosen = choice(tmp_path)
+    context = context_of(tmp_path / "home")
+    chosen = choice(context)
     assert chosen.identity == [digest]
-    assert pythons.offers(tmp_path, host_architecture())[build.version].url != chosen.url
-    archive = pythons.fetch(chosen, tmp_path, tmp_path, offline=False)
+    assert pythons.offers(context, host_architecture())[build.version].url != chosen.url
+    archive = pythons.fetch(context, chosen, tmp_path)
     assert hashlib.sha256(archive.read_bytes()).hexdigest() == digest
 
 
@@ -158,8 +167,9 @@ def test_a_build_that_is_not_the_pinned_one_is_refused(
     pinned = mirrored(build, tmp_path / "mirror", "0" * 64)
     monkeypatch.setattr(pythons, "pins", lambda: pinned)
     monkeypatch.setenv("UV_PYTHON_INSTALL_MIRROR", (tmp_path / "mirror").as_uri())
+    context = context_of(tmp_path / "home")
     with pytest.raises(pythons.UnavailableError, match="Hash mismatch"):
-        pythons.fetch(choice(tmp_path), tmp_path, tmp_path, offline=False)
+        pythons.fetch(context, choice(context), tmp_path)
 
 
 def test_a_changed_archive_is_refused(listed: Standalone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,24 +180,25 @@ def test_a_changed_archive_is_refused(listed: Standalone, tmp_path: Path, monkey
         row["url"] = damaged.as_uri()
     (tmp_path / "downloads.json").write_text(json.dumps(rows))
     monkeypatch.setenv("UV_PYTHON_DOWNLOADS_JSON_URL", (tmp_path / "downloads.json").as_uri())
-    store = Store(Home(tmp_path / "home"))
+    context = context_of(tmp_path / "home")
     with pytest.raises(pythons.UnavailableError):
-        ensure_python(store, choice(tmp_path), "glibc-2.36", tmp_path, offline=False)
-    assert not list(store.objects())
+        ensure_python(context, choice(context), "glibc-2.36")
+    assert not list(context.store.objects())
 
 
-def require_python(version: str) -> None:
-    """uv locks a project only with a Python that the project accepts; none can be downloaded on test machines."""
-    done = subprocess.run([UV, "python", "find", "--no-python-downloads", version], capture_output=True, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"there is no Python {version} on this machine to lock the project with")
+@pytest.fixture
+def has_python_3_13(monkeypatch: pytest.MonkeyPatch) -> None:
+    """uv locks a project only with a Python that the project accepts."""
+    need("CPython 3.13")
+    found = Path(interpreters("3.13")[0]).parent
+    monkeypatch.setenv("PATH", f"{found}{os.pathsep}{os.environ['PATH']}")
 
 
+@pytest.mark.usefixtures("has_python_3_13")
 def test_no_network_says_what_else_would_do(
     app: Path, index: Index, px_home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every connection refused, as on a machine that reaches package indexes only: the pinned build is named."""
-    require_python("3.13")
     (app / ".python-version").write_text("3.13\n")
     run_px("update", cwd=app)
     monkeypatch.setenv("UV_PYTHON_INSTALL_MIRROR", "http://127.0.0.1:9")
@@ -201,8 +212,8 @@ def test_no_network_says_what_else_would_do(
     assert "uv python install 3.13." in done.stderr
 
 
+@pytest.mark.usefixtures("has_python_3_13")
 def test_a_base_that_has_the_python_needs_no_layer(app: Path, index: Index, px_home: Home) -> None:
-    require_python("3.13")
     (app / ".python-version").write_text("3.13\n")
     with (app / "pyproject.toml").open("a") as f:
         f.write('[tool.px.sandbox]\nbase = "debian-13"\n')

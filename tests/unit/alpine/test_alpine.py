@@ -11,9 +11,9 @@ from px.alpine.apk import read_apk, streams
 from px.alpine.index import Index, parse_index, parse_wish, solve
 from px.alpine.versions import satisfies, sort_key
 from px.debian.archive import BadArchiveError
-from px.debian.solver import UnsolvableError
+from px.debian.locking.solver import UnsolvableError
 from px.errors import PxError
-from px.sandbox.bases import load_base_lock
+from px.sandbox.layers.base import load_base_lock
 
 ASCENDING = [
     "0.1",

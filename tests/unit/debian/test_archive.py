@@ -8,6 +8,7 @@ import re
 import tarfile
 
 import pytest
+import zstandard
 
 from px.debian.archive import BadArchiveError, decompress, members, read_deb
 from tests.support.debian import ar_member, make_deb, make_tar, tar_member
@@ -24,7 +25,6 @@ def test_compressions(compression: str) -> None:
 
 
 def test_zstd() -> None:
-    zstandard = pytest.importorskip("zstandard")
     assert decompress(zstandard.compress(b"content"), "zst") == b"content"
     with pytest.raises(BadArchiveError, match="damaged zst"):
         decompress(b"nonsense", "zst")

@@ -9,8 +9,8 @@ import pytest
 
 from px.debian import lock as locks
 from px.debian.lock import BaseLock, Closure
-from px.debian.relock import CAPABILITIES, differences, load_capability_seeds, load_seeds
-from px.sandbox.bases import SHIPPED, known_bases, load_base_lock
+from px.debian.locking.relock import CAPABILITIES, differences, load_capability_seeds, load_seeds
+from px.sandbox.layers.base import SHIPPED, known_bases, load_base_lock
 from tests.support.debian import make_lock, pin
 
 SHIPPED_LOCKS = [(name, architecture) for name, s in load_seeds().items() for architecture in s.architectures]

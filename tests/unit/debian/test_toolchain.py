@@ -9,7 +9,8 @@ import pytest
 from px.debian import toolchain
 from px.debian.bytecode import is_test
 from px.debian.lock import BaseLock
-from px.sandbox.bases import TRIPLETS, load_base_lock
+from px.platforms import ARCHITECTURES
+from px.sandbox.layers.base import load_base_lock
 
 LOCKS = [(base, architecture) for base in ("debian-12", "debian-13") for architecture in ("amd64", "arm64")]
 
@@ -20,7 +21,7 @@ def lock(request: pytest.FixtureRequest) -> BaseLock:
 
 
 def parts(lock: BaseLock) -> dict[str, tuple[frozenset[str], toolchain.Rules | None]]:
-    triplet = TRIPLETS[lock.architecture]
+    triplet = ARCHITECTURES[lock.architecture].triplet
     return {part: toolchain.part_of(lock.compiler, part, triplet) for part in toolchain.ALL}
 
 
@@ -43,7 +44,7 @@ def test_what_the_first_part_cuts_short_comes_whole_with_the_others(lock: BaseLo
 def test_every_name_of_the_cplusplus_compiler_has_a_stand_in(lock: BaseLock) -> None:
     names, rules = parts(lock)["compiler"]
     assert rules is not None
-    triplet = TRIPLETS[lock.architecture]
+    triplet = ARCHITECTURES[lock.architecture].triplet
     (version,) = {found[1] for n in lock.compiler if (found := re.fullmatch(r"g\+\+-(\d+)", n))}
     assert not [n for n in names if n.startswith("g++")]
     assert ("usr/bin/c++", "/etc/alternatives/c++") in rules.links

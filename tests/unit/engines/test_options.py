@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from px.engines import options
-from px.engines.spec import Limits, Mount
 from px.errors import PxError
+from px.warm.spec import Limits, Mount
 
 
 @pytest.mark.parametrize(

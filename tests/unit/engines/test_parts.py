@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from px.engines import arguments, hostfiles, limits
-from px.engines.paths import Resolver
+from px.engines import limits
 from px.engines.podman import Podman
-from px.engines.spec import Limits, Mount, RunSpec
 from px.errors import PxError
+from px.warm import arguments
+from px.warm.links import Layers
+from px.warm.spec import Limits, Mount, RunSpec
 
 
 @pytest.fixture
@@ -37,12 +38,12 @@ def stack(tmp_path: Path) -> tuple[Path, ...]:
     ],
 )  # fmt: skip
 def test_paths_resolve_as_inside(stack: tuple[Path, ...], path: str, expected: str) -> None:
-    assert Resolver(stack).resolve(path) == expected
+    assert Layers(stack).resolve(path) == expected
 
 
 def test_a_loop_of_links_is_an_error(stack: tuple[Path, ...]) -> None:
     with pytest.raises(PxError, match="loop"):
-        Resolver(stack).resolve("/loop/x")
+        Layers(stack).resolve("/loop/x")
 
 
 def test_settings_of_both_kinds_of_control_groups() -> None:
@@ -69,14 +70,14 @@ def test_a_link_in_an_image_does_not_bring_a_host_file_in(tmp_path: Path) -> Non
     (layer / "etc/ssl/certs/ca-certificates.crt").symlink_to(tmp_path / "host-secret")
     extra = tmp_path / "extra.pem"
     extra.write_text("ours")
-    [file] = hostfiles.trust_files(RunSpec((layer,), ("x",), {}, extra_ca=extra))
+    [file] = arguments.trust_files(RunSpec((layer,), ("x",), {}, extra_ca=extra))
     assert file.content == b"ours"
 
 
 def test_the_callers_own_certificate_variables_win(tmp_path: Path) -> None:
     spec = RunSpec((), ("x",), {"SSL_CERT_FILE": "/mine"}, extra_ca=tmp_path)
-    assert hostfiles.environment(spec)["SSL_CERT_FILE"] == "/mine"
-    assert hostfiles.environment(spec)["CURL_CA_BUNDLE"] == hostfiles.EXTRA_CA
+    assert arguments.environment(spec)["SSL_CERT_FILE"] == "/mine"
+    assert arguments.environment(spec)["CURL_CA_BUNDLE"] == arguments.EXTRA_CA
 
 
 def options(spec: RunSpec) -> list[str]:

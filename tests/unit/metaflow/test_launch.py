@@ -13,8 +13,13 @@ from pathlib import Path
 import pytest
 
 from metaflow_extensions.sandbox.plugins import launch_client
+from tests.support.needs import only_for
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="launchers are forked on Linux only")
+
+@pytest.fixture(autouse=True)
+def _on_linux() -> None:
+    only_for("Linux", "launchers are forked there only")
+
 
 # A run: it starts a server, says how a client is started, and waits.
 RUN = """

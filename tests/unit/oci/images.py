@@ -11,7 +11,7 @@ from px.oci.compress import GZIP
 from px.oci.config import BuiltImage, ImageSpec, LayerUse, build_image
 from px.oci.documents import OCI, Platform
 from px.oci.layout import Release, release
-from px.oci.reference import parse
+from px.oci.registry.reference import parse
 from px.store.canonical import Value, oid_of
 from px.store.objects import Draft, Payload, Store
 

@@ -121,16 +121,6 @@ def test_a_full_disk_while_packing(home: Home, monkeypatch: pytest.MonkeyPatch) 
     assert blobs.store_layer(store, [TreeRef("layer", oid)]).size > 0
 
 
-def test_pruning(home: Home) -> None:
-    blobs = Blobs(home)
-    kept, gone = blobs.add(b"kept"), blobs.add(b"gone")
-    assert blobs.prune({kept}, unused_for=3600) == 0
-    assert blobs.prune({kept}, unused_for=0) == 4
-    assert list(blobs.digests()) == [kept]
-    with pytest.raises(PxError, match="PX801"):
-        blobs.read(gone)
-
-
 def test_config() -> None:
     spec = ImageSpec(
         Platform("linux", "arm64", "v8"),

@@ -156,7 +156,7 @@ def test_sizes_at_the_edges_of_blocks(tmp_path: Path) -> None:
 
 
 def test_a_file_larger_than_ustar_can_say() -> None:
-    block = tar.header("huge", b"0", size=9 << 30)
+    block = tar.Header("huge", b"0", size=9 << 30).encode()
     with tarfile.open(fileobj=io.BytesIO(block + bytes(1024))) as found:
         member = found.next()
     assert member is not None

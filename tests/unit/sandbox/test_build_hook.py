@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from px.sandbox import build_hook
+from px.sandbox.build import hook as build_hook
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from px.cli.commands import sandbox_add, sandbox_list, sandbox_remove
-from px.cli.context import Context
+from px.cli.main import make_parser
 from px.errors import PxError
+from px.project.context import Context
+from px.store.objects import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,10 +32,10 @@ def project(tmp_path: Path) -> Path:
 def run(
     command: Any, home: Home, directory: Path, *argv: str, frozen_by: str | None = None, as_json: bool = False
 ) -> int:
-    parser = argparse.ArgumentParser()
+    parser = make_parser(f"sandbox {command.__name__.rpartition('_')[2]}")
     command.configure(parser)
-    context = Context(home, directory, frozen_by, offline=True, json=as_json)
-    code: int = command.main(parser.parse_args(argv), context)
+    context = Context(Store(home, offline=True), directory, frozen_by)
+    code: int = command.main(parser.parse_args([*argv, *(["--json"] if as_json else [])]), context)
     return code
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from px.sandbox.capabilities import table
 from px.sandbox.manifest import KEYS
+from px.sandbox.needs.capabilities import table
 from tests.conftest import REPO
 
 REFERENCE = REPO / "docs" / "reference"

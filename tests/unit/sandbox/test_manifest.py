@@ -57,7 +57,7 @@ def test_names_are_normalised(tmp_path: Path) -> None:
         ("[tool.px]\nsandbox.auto = 3\n", 2, "must be true or false"),
         ("tool.px.sandbox.base = 3\n", 1, "must be a string"),
         ("[tool.px.sandbox]\ncapabilities = { postgres = 'on' }\n", 2, "must be true or false"),
-        ("[tool.px.sandbox]\npostgres = true\n", 2, "belong into [tool.px.sandbox.capabilities]"),
+        ("[tool.px.sandbox]\npostgres = true\n", 2, "go into [tool.px.sandbox.capabilities]"),
     ],
 )
 def test_mistakes_name_the_file_and_the_line(tmp_path: Path, text: str, line: int, said: str) -> None:

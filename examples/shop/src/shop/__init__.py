@@ -29,7 +29,7 @@ def chart(rows: list[tuple[int, int]]) -> Image.Image:
 
 
 def main() -> int:
-    """Without a database (SHOP_DSN) only say what the app was built with."""
+    """Print what the app was built with; with a database (SHOP_DSN), also draw the chart."""
     release = Path("/etc/os-release").read_text().splitlines()[0].partition("=")[2].strip('"')
     print(f"shop on {release}, Python {sys.version.split()[0]}, libpq {psycopg2.__libpq_version__}")
     dsn = os.environ.get("SHOP_DSN")

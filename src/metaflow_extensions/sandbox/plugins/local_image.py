@@ -42,7 +42,7 @@ class LocalImage:
 
 def check(image: str | None) -> None:
     """Refuse what a local step cannot stand on, without making anything."""
-    from px.sandbox.bases import known_bases
+    from px.sandbox.layers.base import known_bases
 
     if image is None or image in known_bases() or _project_directory(image) is not None:
         return
@@ -81,21 +81,19 @@ def _project_around(directory: Path) -> Path | None:
 
 
 def _project_image(home: Home, directory: Path) -> LocalImage:
-    from px.sandbox import image
+    from px.project.context import Context
+    from px.workflow.door import ensure_sandbox
 
-    made = image.prepare(home, directory)
-    return LocalImage(made.layers, made.env, made.python, made.sbx_id, directory)
+    made = ensure_sandbox(Context.from_environment(directory)).built
+    return LocalImage(tuple(map(Path, made.layers)), made.variables, made.interpreter, made.sbx_id, directory)
 
 
 def _bare(home: Home, base_name: str) -> LocalImage:
-    from px.sandbox import bases
     from px.store.objects import Store
+    from px.workflow.sandbox import bare_sandbox
 
-    store = Store(home)
-    base = bases.ensure_base(store, bases.load_base_lock(base_name, bases.host_architecture()))
-    bytecode = bases.ensure_bytecode_layer(store, base)
-    env = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
-    return LocalImage((base.tree, bytecode.tree), env, "/usr/bin/python3", base.oid)
+    made = bare_sandbox(Store(home), base_name)
+    return LocalImage(tuple(map(Path, made.layers)), made.variables, made.interpreter, made.sbx_id)
 
 
 def metaflow_tree(home: Home, image: LocalImage) -> Path:
@@ -111,7 +109,7 @@ def metaflow_tree(home: Home, image: LocalImage) -> Path:
     for name, source in files:
         status = source.stat()
         digest.update(f"{name}\0{source}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
-    tree = home.cache / "metaflow" / digest.hexdigest()[:32]
+    tree = home.cache("metaflow") / digest.hexdigest()[:32]
     if not tree.is_dir():
         _make_tree(home, image, files, tree)
     return tree
@@ -171,7 +169,7 @@ def _make_tree(home: Home, image: LocalImage, files: list[tuple[str, Path]], tre
     import tempfile
 
     from px.engines.bubblewrap import Bubblewrap
-    from px.engines.spec import Mount, RunSpec
+    from px.warm.spec import Mount, RunSpec
 
     tree.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=tree.parent, prefix="new-") as draft:

@@ -11,6 +11,10 @@ import os
 import signal
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from px.warm.spec import RunSpec
+
 PR_SET_PDEATHSIG = 1
 
 
@@ -60,31 +64,46 @@ def _register(file: str, spec: dict) -> None:  # type: ignore[type-arg]
 
 
 def _run(spec: dict) -> int:  # type: ignore[type-arg]
-    from pathlib import Path
-
-    from px.engines.bubblewrap import Bubblewrap
-    from px.engines.spec import Limits, Mount, RunSpec
-    from px.errors import PxError
-    from px.home import Home
+    # The warm half of px alone: every task would pay for more.
+    from px.warm.hold import hold_across_exec, use_lock
+    from px.warm.spec import Limits, Mount, RunSpec
 
     variables = {name: os.environ[name] for name in spec["variables"] if name in os.environ}
     run = RunSpec(
-        layers=tuple(Path(layer) for layer in spec["layers"]),
+        layers=tuple(spec["layers"]),
         argv=tuple(sys.argv[2:]),
         env={**variables, **spec["env"]},
         cwd=spec["cwd"],
-        mounts=tuple(Mount(Path(source), target, read_only) for source, target, read_only in spec["mounts"]),
+        mounts=tuple(Mount(source, target, read_only) for source, target, read_only in spec["mounts"]),
         network=spec["network"],
         limits=Limits(memory=spec["memory"], cpus=spec["cpus"]),
         label=spec["id"],
     )
     _limit(spec["time_limit"])
     if spec["image"]:
-        from px.store.hold import hold_across_exec, use_lock
-
         hold_across_exec(use_lock(spec["image"]))  # garbage collection leaves it alone until the task has ended
+    code = _run_warm(spec["home"], run)
+    return code if code is not None else _run_with_engine(spec["home"], run)
+
+
+def _run_warm(home: str, run: RunSpec) -> int | None:
+    """Run with the bubblewrap that px remembers, if that is all that it takes."""
+    from px.warm import bubblewrap
+    from px.warm.streams import Streams
+
+    path = bubblewrap.remembered(home, bubblewrap.candidates())
+    if path is None or run.limits or not bubblewrap.is_own(run):
+        return None
+    with Streams(None, None, None) as streams:
+        return bubblewrap.start(path, run, streams)
+
+
+def _run_with_engine(home: str, run: RunSpec) -> int:
+    from px.engines.bubblewrap import Bubblewrap
+    from px.errors import PxError
+
     try:
-        return Bubblewrap(Home(Path(spec["home"]))).run(run)
+        return Bubblewrap(home).run(run)
     except PxError as e:
         sys.stderr.write(f"{e}\n")
         return 1

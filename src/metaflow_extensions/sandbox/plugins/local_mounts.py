@@ -44,7 +44,7 @@ def task_mounts(
         rows += _store_rows(root, task)
     if interpreter is not None:
         rows.append([str(interpreter.parent.parent), str(interpreter.parent.parent), True])
-    rows += [[path, path, True] for path in python_path.split(os.pathsep) if path and Path(path).is_dir()]
+    rows += [[path, path, True] for path in python_path.split(os.pathsep) if path and os.path.isdir(path)]
     if config_file:
         rows.append([config_file, config_file, True])
     return rows, scratch
@@ -70,8 +70,7 @@ def _is_too_wide(root: Path) -> bool:
 
 def _narrow(root: Path, scratch: list[str]) -> list[Row]:
     """The Python files beside the flow: in an empty, writable directory in place of ``root``, or in the image's own."""
-    shown = [p for p in sorted(root.iterdir()) if (p.suffix == ".py" and p.is_file()) or (p / "__init__.py").is_file()]
-    rows: list[Row] = [[str(path), str(path), True] for path in shown]
+    rows: list[Row] = [[str(path), str(path), True] for path in sorted(root.iterdir()) if _is_module(path)]
     if root in _OF_THE_IMAGE:
         return rows
     empty = tempfile.mkdtemp(prefix="px-task-")
@@ -79,11 +78,16 @@ def _narrow(root: Path, scratch: list[str]) -> list[Row]:
     return [[empty, str(root), False], *rows]
 
 
+def _is_module(path: Path) -> bool:
+    # os.path, because pathlib raises at a directory that this user may not enter, such as /lost+found.
+    return (path.suffix == ".py" and os.path.isfile(path)) or os.path.isfile(path / "__init__.py")
+
+
 def _hidden(home: Home, rows: list[Row]) -> list[Row]:
     """px's own store must not be writable from inside, even where it lies within the working tree."""
     if not any(home.root.is_relative_to(target) for _, target, _ in rows):
         return []
-    empty = home.cache / "empty"
+    empty = home.cache("metaflow") / "empty"
     empty.mkdir(parents=True, exist_ok=True)
     return [[str(empty), str(home.root), True]]
 

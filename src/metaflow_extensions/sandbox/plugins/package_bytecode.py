@@ -24,7 +24,7 @@ def compiled_modules() -> tuple[tuple[str, str], ...]:
     """File, and name in the package, of every module of Metaflow that this process has loaded."""
     from px.home import Home
 
-    directory = Home.from_environment().cache / "metaflow" / "bytecode"
+    directory = Home.from_environment().cache("metaflow") / "bytecode"
     directory.mkdir(parents=True, exist_ok=True)
     os.utime(directory)  # in use: `px store gc` leaves it
     found = []

@@ -5,16 +5,15 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from px.cli.commands.sync import add_target, report, target_of
+from px.cli.commands.sync import report
+from px.cli.flags import add_target, target_of
 from px.errors import PxError
+from px.workflow.door import change
 
 if TYPE_CHECKING:
     import argparse
 
-    from px.cli.context import Context
-    from px.project.discovery import Project
-
-SUMMARY = "Add packages to the project"
+    from px.project.context import Context
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -29,27 +28,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
-    from px.cli.workflow import change
-    from px.project import uv
-
     flags = place(args) + (["--editable"] if args.editable else [])
 
-    def action(_: Project) -> None:
-        what = ", ".join(args.packages)
+    def action() -> None:
+        what = f"add {', '.join(args.packages)}"
         remedy = "Correct what uv names: the spelling, or another version: px add 'NAME<VERSION'"
-        uv.must(
-            f"add {what}", "add", "--no-sync", *flags, "--", *args.packages, cwd=context.directory,
-            offline=context.offline, remedy=remedy,
-        )  # fmt: skip
+        context.uv_here.must(what, "add", "--no-sync", *flags, "--", *args.packages, remedy=remedy)
 
-    target = target_of(args)
     try:
-        ready = change(context, "add", action, target)
+        ready = change(context, "add", target_of(args), action)
     except PxError as error:
         # The manifest was put back: to build it for the sandbox only, it must be added again.
         error.fields.update(sandbox=shlex.join(["px", "add", "--sandbox", *flags, *args.packages]))
         raise
-    report(context, ready, target)
+    report(args, ready)
     return 0
 
 

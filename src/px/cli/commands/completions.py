@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from px.cli.answer import emit
+
 if TYPE_CHECKING:
     import argparse
 
-    from px.cli.context import Context
+    from px.project.context import Context
 
-SUMMARY = "Print a completion script for your shell"
 _EPILOG = """\
   bash:  px completions bash > ~/.local/share/bash-completion/completions/px
   zsh:   px completions zsh > ~/.zfunc/_px       (with fpath+=~/.zfunc before compinit)
@@ -25,8 +26,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace, context: Context) -> int:
     text = {"bash": _bash, "zsh": _zsh, "fish": _fish}[args.shell]()
-    if context.json:
-        context.emit(f"completions for {args.shell}", {"shell": args.shell, "script": text})
+    if args.json:
+        emit(args, f"completions for {args.shell}", {"shell": args.shell, "script": text})
     else:
         print(text, end="")
     return 0

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from px import console
-from px.machine import FAIL, OK, examine
+from px.cli.answer import emit
+from px.workflow.doctor import FAIL, OK, examine
 
 if TYPE_CHECKING:
     import argparse
 
-    from px.cli.context import Context
-
-SUMMARY = "Check this machine and say what to do"
+    from px.project.context import Context
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace, context: Context) -> int:
     checks = examine(context.home)
     failed = [c for c in checks if c.verdict == FAIL]
-    if not context.json:
+    if not args.json:
         colours = {OK: "green", FAIL: "red"}
         for check in checks:
             mark = console.paint(f"{check.verdict:<5}", colours.get(check.verdict, "yellow"))
@@ -30,5 +29,5 @@ def main(args: argparse.Namespace, context: Context) -> int:
             for line in check.fix:
                 print(f"{'':<25}fix: {line}")
     message = f"{len(checks)} checks, {len(failed)} failed"
-    context.emit(message, {"checks": [vars(c) | {"fix": list(c.fix)} for c in checks], "failed": len(failed)})
+    emit(args, message, {"checks": [vars(c) | {"fix": list(c.fix)} for c in checks], "failed": len(failed)})
     return 1 if failed else 0

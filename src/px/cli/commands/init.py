@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 from px import console
 from px.cli.commands.sync import report
 from px.errors import PxError
+from px.project import state as rules
+from px.project.manifest import Manifest
+from px.store.tree import remove_tree
+from px.workflow.door import ensure_host
 
 if TYPE_CHECKING:
     import argparse
 
-    from px.cli.context import Context
-
-SUMMARY = "Start a project here"
+    from px.project.context import Context
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -25,16 +27,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
-    from px.cli.workflow import ensure_env
-    from px.project import rules, uv
-    from px.store.tree import remove_tree
-
     rules.check_frozen("init", context.frozen_by)
     directory = context.directory / args.path if args.path else context.directory
-    manifest = directory / "pyproject.toml"
+    here, manifest = replace(context, directory=directory), directory / "pyproject.toml"
     if manifest.exists():
-        from px.project.manifest import Manifest
-
         found = Manifest.read(manifest)
         raise PxError("PX004" if found.is_project or found.workspace else "PX005", path=manifest)
     existed = directory.exists()
@@ -48,17 +44,15 @@ def main(args: argparse.Namespace, context: Context) -> int:
     flags += ["--name", args.name] if args.name else []
     flags += ["--python", args.python] if args.python else []
     try:
-        uv.must(
-            "start the project", "init", "--no-workspace", *flags, directory, cwd=directory, offline=context.offline,
-            remedy="Choose another name: px init --name NAME",
-        )  # fmt: skip
+        remedy = "Choose another name: px init --name NAME"
+        here.uv_here.must("start the project", "init", "--no-workspace", *flags, directory, remedy=remedy)
         console.info(f"Started {args.name or manifest.parent.name} at {manifest}")
-        ready = ensure_env(replace(context, directory=directory), "sync")
+        ready = ensure_host(here, "sync")
     except BaseException:
         for path in set(directory.iterdir()) - before:
             remove_tree(path)
         if not existed:
             directory.rmdir()
         raise
-    report(context, ready)
+    report(args, ready)
     return 0

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from px.cli.commands.add import place
-from px.cli.commands.sync import add_target, report, target_of
+from px.cli.commands.sync import report
+from px.cli.flags import add_target, target_of
+from px.workflow.door import change
 
 if TYPE_CHECKING:
     import argparse
 
-    from px.cli.context import Context
-    from px.project.discovery import Project
-
-SUMMARY = "Remove packages from the project"
+    from px.project.context import Context
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -27,16 +26,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
-    from px.cli.workflow import change
-    from px.project import uv
+    def action() -> None:
+        what = f"remove {', '.join(args.packages)}"
+        remedy = "See who needs a package that is not a direct dependency: px why NAME"
+        context.uv_here.must(what, "remove", "--no-sync", *place(args), "--", *args.packages, remedy=remedy)
 
-    def action(_: Project) -> None:
-        what = ", ".join(args.packages)
-        uv.must(
-            f"remove {what}", "remove", "--no-sync", *place(args), "--", *args.packages, cwd=context.directory,
-            offline=context.offline, remedy="See who needs a package that is not a direct dependency: px why NAME",
-        )  # fmt: skip
-
-    target = target_of(args)
-    report(context, change(context, "remove", action, target), target)
+    report(args, change(context, "remove", target_of(args), action))
     return 0

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from px import console
-from px.cli import sandboxed
-from px.cli.host import become
+from px.engines.options import RunOptions, parse_env, parse_limits, parse_volume
 from px.errors import PxError
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable
+    from px.project.context import Context
 
-    from px.cli.context import Context
-    from px.project.record import BuiltEnv
-
-SUMMARY = "Run a file, a script or python in the env"
 _EPILOG = """\
-The target is, in this order: a file; python, python3 or python3.N; a console script of the env; a program
-on the env's PATH. Flags of px come before it; everything after it belongs to the target.
+The target is, in this order: a file; a directory with a __main__.py; python, python3 or python3.N; a console
+script of the env; a program on the env's PATH. Flags of px come before it. Everything after it belongs to the
+target.
 
   px run python -c 'import sys; print(sys.prefix)'
   px run scripts/report.py --all
@@ -30,10 +27,8 @@ The exit code is the target's own; 128 + n when signal n ended it.
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    import argparse
-
     parser.epilog = _EPILOG
-    sandboxed.configure(parser)
+    add_sandbox(parser)
     parser.add_argument("target", metavar="TARGET", help="what to run")
     parser.add_argument(
         "arguments", nargs=argparse.REMAINDER, metavar="...", help="arguments of the target, passed on untouched"
@@ -41,12 +36,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
-    sandboxed.check_flags(args, "run")
+    # Not at the top: `px run --help`, and a target on this machine, need nothing of what makes sandboxes.
+    from px.workflow.door import ensure_host
+    from px.workflow.run import become, run_in_sandbox
+
+    check_sandbox(args, "run")
     try:
         if not args.sandbox:
-            built = host_env(context, "run")
-            become(args.target, args.arguments, built.env, built.variables)
-        return run_in_sandbox(args, context, "run", lambda _: (args.target, args.arguments))
+            become(args.target, args.arguments, ensure_host(context, "run").built)
+        return run_in_sandbox(context, "run", run_options(args), lambda _: (args.target, args.arguments))
     except PxError as e:
         if e.code == "PX020":
             raise _about_scripts(context, e) from None
@@ -55,9 +53,7 @@ def main(args: argparse.Namespace, context: Context) -> int:
 
 def _about_scripts(context: Context, error: PxError) -> PxError:
     """Say more if the target is a script of a project that is not installed: uv has the same rule, and it surprises."""
-    from px.project.discovery import discover
-
-    for manifest in discover(context.directory).manifests:
+    for manifest in context.project.manifests:
         if error.fields["target"] in manifest.scripts and not manifest.is_package:
             why = f"It is a script of {manifest.name}, which is not installed: its manifest has no [build-system]."
             fix = f"Set [tool.uv] package = true in {manifest.path}, then run: px sync"
@@ -66,88 +62,56 @@ def _about_scripts(context: Context, error: PxError) -> PxError:
     return error
 
 
-def host_env(context: Context, command: str) -> BuiltEnv:
-    """The env to run in, built first where the command may."""
-    from px.cli.workflow import ensure_env
+# --- flags that `px test` has too ------------------------------------------------------------------------------
 
-    return ensure_env(context, command).built
+_SANDBOX_FLAGS = ("engine", "volume", "env", "no_network", "read_only", "memory", "cpus", "pids", "auto_add")
 
 
-def run_in_sandbox(
-    args: argparse.Namespace,
-    context: Context,
-    command: str,
-    target: Callable[[sandboxed.Sandbox], tuple[str, list[str]]],
-) -> int:
-    """Build the sandbox as far as the command may, then run; try once more with ``--auto-add``."""
-    from px.cli.workflow import ensure_env
-    from px.project.state import Target
-
-    options = sandboxed.options_from(args)
-    more: frozenset[str] = frozenset()
-    while True:
-        found: list[PxError] = []
-        try:
-            ready = ensure_env(context, command, Target.SANDBOX, more=more)
-            sandbox = sandboxed.Sandbox.from_record(str(ready.project.root), ready.built.as_json())
-            if not sandbox.whole:
-                ready = ensure_env(context, command, Target.SANDBOX, more=more, force=True)
-                sandbox = sandboxed.Sandbox.from_record(str(ready.project.root), ready.built.as_json())
-            code = _run_once(sandbox, target(sandbox), options, found)
-        except PxError as e:
-            if e.code != "PX902" or not _may_add(args, context, e, more):
-                raise
-            found.append(e)
-            code = e.exit_code
-        if not found:
-            return code
-        if not _may_add(args, context, found[0], more):
-            import sys
-
-            sys.stderr.write("\n" + "\n".join(found[0].lines()) + "\n")
-            return code
-        more |= frozenset(str(name) for name in _capabilities(found[0]))
-        console.info(f"Adding {', '.join(sorted(more))} for this run (px sandbox add keeps it) …")
+def add_sandbox(parser: argparse.ArgumentParser) -> None:
+    """The flags that only mean something with ``--sandbox``."""
+    group = parser.add_argument_group("sandbox")
+    group.add_argument("--sandbox", action="store_true", help="run in the project's sandbox instead of on this machine")
+    group.add_argument("--engine", metavar="NAME", help="bubblewrap, docker or podman (also: PX_ENGINE)")
+    group.add_argument(
+        "--volume",
+        action="append",
+        default=[],
+        metavar="SRC:DST[:ro]",
+        help="mount a file or directory of this machine",
+    )
+    group.add_argument(
+        "-e",
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME[=VALUE]",
+        help="set a variable, or pass on its value here",
+    )
+    group.add_argument("--no-network", action="store_true", help="no network, not even this machine's loopback")
+    group.add_argument("--read-only", action="store_true", help="the project cannot be written to")
+    group.add_argument("--memory", metavar="SIZE", help="a limit such as 512m or 2g")
+    group.add_argument("--cpus", metavar="N", help="a limit such as 1.5")
+    group.add_argument("--pids", metavar="N", help="the most processes at once")
+    group.add_argument(
+        "--auto-add", action="store_true", help="if an error asks for a capability, add it for this run and try again"
+    )
 
 
-def _run_once(
-    sandbox: sandboxed.Sandbox, target: tuple[str, list[str]], options: sandboxed.Options, found: list[PxError]
-) -> int:
-    resolved = sandboxed.resolve(sandbox, *target)
-    if resolved is None:
-        lacking = sandboxed.missing_program(target[0], sandbox)
-        if lacking is not None:
-            raise lacking
-        raise PxError("PX020", target=target[0], look=f"px run --sandbox ls {sandboxed.BINARIES}")
-
-    def on_failure(text: str) -> None:
-        error = sandboxed.missing_capability(text, sandbox)
-        if error is not None:
-            found.append(error)
-
-    return sandboxed.run(sandbox, resolved, options, on_failure)
+def check_sandbox(args: argparse.Namespace, command: str) -> None:
+    """Refuse sandbox flags without ``--sandbox``: silence would look like obedience."""
+    given = [f"--{name.replace('_', '-')}" for name in _SANDBOX_FLAGS if getattr(args, name)]
+    if given and not args.sandbox:
+        raise PxError("PX041", command=command, flag=given[0])
 
 
-def _capabilities(error: PxError) -> list[str]:
-    names = error.fields.get("capabilities", [])
-    return list(names) if isinstance(names, list | tuple) else []
-
-
-def _may_add(args: argparse.Namespace, context: Context, error: PxError, more: frozenset[str]) -> bool:
-    """Only when asked, never when frozen, and not the same capability twice."""
-    if not args.auto_add or not set(_capabilities(error)) - more:
-        return False
-    if context.frozen:
-        console.warn(f"--auto-add does nothing here: {context.frozen_by} is set")
-        return False
-    from px.project.discovery import discover
-    from px.sandbox.manifest import governing_manifest
-
-    manifest = governing_manifest(discover(context.directory).manifest.path)[0]
-    refused = [
-        f"[tool.px.sandbox.capabilities].{name}" for name in sorted(manifest.disabled & set(_capabilities(error)))
-    ]
-    refused += [] if manifest.auto else ["[tool.px.sandbox].auto"]
-    if refused:
-        console.warn(f"--auto-add does nothing here: {refused[0]} is false")
-    return not refused
+def run_options(args: argparse.Namespace) -> RunOptions:
+    return RunOptions(
+        engine=args.engine,
+        volumes=tuple(parse_volume(text, Path.cwd()) for text in args.volume),
+        env=parse_env(args.env, os.environ),
+        network=not args.no_network,
+        read_only=args.read_only,
+        limits=parse_limits(memory=args.memory, cpus=args.cpus, pids=args.pids),
+        memory=args.memory,
+        auto_add=args.auto_add,
+    )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from px.cli.answer import emit
 from px.errors import PxError
+from px.sandbox.edit import set_capabilities
 
 if TYPE_CHECKING:
     import argparse
 
-    from px.cli.context import Context
-
-SUMMARY = "Add system capabilities to the sandbox"
+    from px.project.context import Context
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -21,15 +21,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
-    from px.project.discovery import discover
-    from px.sandbox.edit import set_capabilities
-
     if context.frozen_by is not None:
         raise PxError("PX011", command="sandbox add", frozen_by=context.frozen_by)
-    path = discover(context.directory).manifest.path
+    path = context.project.manifest.path
     added = set_capabilities(path, args.capability, enabled=True)
     message = f"Added to {path.name}: {', '.join(added)}" if added else "Already there: nothing was changed."
-    if not context.json:
+    if not args.json:
         print(message)
-    context.emit(message, {"added": list(added), "manifest": str(path)})
+    emit(args, message, {"added": list(added), "manifest": str(path)})
     return 0

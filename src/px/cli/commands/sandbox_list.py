@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from px.cli.answer import emit
+from px.errors import PxError
+from px.platforms import DEFAULT_BASE
+from px.sandbox.layers.base import known_bases
+from px.sandbox.needs.capabilities import table
+
 if TYPE_CHECKING:
     import argparse
 
-    from px.cli.context import Context
-    from px.sandbox.capabilities import Capability
-
-SUMMARY = "List the bases and capabilities that there are"
+    from px.project.context import Context
+    from px.sandbox.needs.capabilities import Capability
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -18,23 +22,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
-    from px.sandbox.bases import known_bases
-    from px.sandbox.capabilities import table
-    from px.sandbox.manifest import DEFAULT_BASE
-
     bases = list(known_bases())
     if args.base is not None:
         _check_base(args.base, bases)
     rows = [c for c in table().values() if args.base is None or args.base in c.packages]
-    if not context.json:
+    if not args.json:
         _print(rows, bases, args.base, DEFAULT_BASE)
-    context.emit(f"{len(bases)} bases, {len(rows)} capabilities", _details(rows, bases, DEFAULT_BASE))
+    emit(args, f"{len(bases)} bases, {len(rows)} capabilities", _details(rows, bases, DEFAULT_BASE))
     return 0
 
 
 def _check_base(name: str, bases: list[str]) -> None:
-    from px.errors import PxError
-
     if name not in bases:
         problem = f"px has no base of that name. It has: {', '.join(bases)}"
         raise PxError("PX900", base=name, problem=problem)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from px import console
+from px.cli.answer import emit
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from px.cli.context import Context
-
-SUMMARY = "List the sandboxes of Metaflow steps that are running"
+    from px.project.context import Context
 
 
 class Lister(Protocol):
@@ -39,9 +38,9 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace, context: Context) -> int:
     rows, problems = found(args)
-    if not context.json:
+    if not args.json:
         _print_table(rows)
-    context.emit(f"{len(rows)} sandboxes", {"sandboxes": rows, "problems": problems})
+    emit(args, f"{len(rows)} sandboxes", {"sandboxes": rows, "problems": problems})
     return 1 if problems else 0
 
 

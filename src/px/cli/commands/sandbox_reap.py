@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from px import console
+from px.cli.answer import emit
 from px.cli.commands.sandbox_ps import add_selection, found, listers
 
 if TYPE_CHECKING:
     import argparse
 
-    from px.cli.context import Context
-
-SUMMARY = "End the sandboxes that killed runs left behind"
+    from px.project.context import Context
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +34,7 @@ def main(args: argparse.Namespace, context: Context) -> int:
         "dry_run": args.dry_run,
         "problems": problems,
     }
-    context.emit(f"{len(rows)} sandboxes", details)
+    emit(args, f"{len(rows)} sandboxes", details)
     return 1 if failed or problems else 0
 
 

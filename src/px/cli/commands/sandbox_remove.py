@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from px import console
+from px.cli.answer import emit
 from px.errors import PxError
+from px.sandbox.edit import set_capabilities, unset_capabilities
 
 if TYPE_CHECKING:
     import argparse
     from pathlib import Path
 
-    from px.cli.context import Context
-
-SUMMARY = "Remove system capabilities from the sandbox"
+    from px.project.context import Context
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -23,21 +24,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
-    from px.project.discovery import discover
-
     if context.frozen_by is not None:
         raise PxError("PX011", command="sandbox remove", frozen_by=context.frozen_by)
-    path = discover(context.directory).manifest.path
+    path = context.project.manifest.path
     message, changed = _disable(path, args.capability) if args.disable else _remove(path, args.capability)
-    if not context.json:
+    if not args.json:
         print(message)
-    context.emit(message, {"removed": changed, "disabled": args.disable, "manifest": str(path)})
+    emit(args, message, {"removed": changed, "disabled": args.disable, "manifest": str(path)})
     return 0
 
 
 def _disable(path: Path, names: list[str]) -> tuple[str, list[str]]:
-    from px.sandbox.edit import set_capabilities
-
     changed = set_capabilities(path, names, enabled=False)
     if not changed:
         return "Already switched off: nothing was changed.", []
@@ -45,9 +42,6 @@ def _disable(path: Path, names: list[str]) -> tuple[str, list[str]]:
 
 
 def _remove(path: Path, names: list[str]) -> tuple[str, list[str]]:
-    from px import console
-    from px.sandbox.edit import unset_capabilities
-
     changed = unset_capabilities(path, names)
     again = " ".join(names)
     if not changed:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from px import console
-from px.project.status import Status, TargetStatus, gather
+from px.cli.answer import emit
+from px.workflow.status import Status, TargetStatus, gather
 
 if TYPE_CHECKING:
     import argparse
 
-    from px.cli.context import Context
-
-SUMMARY = "Show the project's state and what to do next"
+    from px.project.context import Context
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -20,11 +19,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
-    status = gather(context.home, context.directory, offline=context.offline, frozen=context.frozen)
+    status = gather(context)
     for warning in status.warnings:
         console.warn(warning)
-    if context.json:
-        context.emit(f"{status.name or 'no project'}: {status.host.state}", status.as_json())
+    if args.json:
+        emit(args, f"{status.name or 'no project'}: {status.host.state}", status.as_json())
         return 0
     for line in render(status, everything=bool(args.verbose)):
         print(line)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from typing import TYPE_CHECKING
 
+from px.cli.answer import emit
 from px.store.gc import DEFAULT_GRACE, collect
 
 if TYPE_CHECKING:
-    import argparse
+    from px.project.context import Context
 
-    from px.cli.context import Context
-
-SUMMARY = "Remove what no project uses"
 _UNITS = {"": 86400, "d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
@@ -29,8 +28,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def duration(text: str) -> int:
-    import argparse
-
     found = re.fullmatch(r"(\d+)([dhms]?)", text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 14d, 12h or 0")
@@ -41,10 +38,10 @@ def main(args: argparse.Namespace, context: Context) -> int:
     gone = collect(context.store, grace=args.grace, dry_run=args.dry_run)
     size = sum(item.size for item in gone)
     message = f"{'Would remove' if args.dry_run else 'Removed'} {len(gone)} items, {size / 1e6:.1f} MB"
-    if not context.json:
+    if not args.json:
         for item in gone if args.dry_run or args.verbose else ():
             print(f"  {item.size / 1e6:9.1f} MB  {item.what}  ({item.reason})")
         print(message)
     items = [{"what": i.what, "path": str(i.path), "size": i.size, "reason": i.reason} for i in gone]
-    context.emit(message, {"dry_run": args.dry_run, "bytes": size, "items": items})
+    emit(args, message, {"dry_run": args.dry_run, "bytes": size, "items": items})
     return 0

@@ -2,59 +2,58 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from typing import TYPE_CHECKING
 
-from px.cli import sandboxed
-from px.cli.commands.run import host_env, run_in_sandbox
-from px.cli.host import become
+from px.cli.commands.run import add_sandbox, check_sandbox, run_options
 from px.errors import PxError
+from px.warm.spec import ENV
+from px.warm.target import InSandbox
 
 if TYPE_CHECKING:
-    import argparse
+    from px.project.context import Context
+    from px.warm.record import BuiltSandbox
 
-    from px.cli.context import Context
-
-SUMMARY = "Run the project's tests in the env"
 _EPILOG = """\
 Runs pytest, or the command in pyproject.toml if there is one:
 
   [tool.px]
   test = ["python", "-m", "unittest", "discover"]
 
-Flags of the test runner that px has too go behind --:  px test --sandbox -- -q
+Put -- before flags of the test runner that px has too:  px test --sandbox -- -q
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    import argparse
-
     parser.epilog = _EPILOG
-    sandboxed.configure(parser)
+    add_sandbox(parser)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the test runner")
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
-    if args.arguments[:1] == ["--"]:
-        args.arguments = args.arguments[1:]
-    sandboxed.check_flags(args, "test")
+    from px.workflow.door import ensure_host
+    from px.workflow.run import become, run_in_sandbox
+
+    check_sandbox(args, "test")
+    arguments = args.arguments[1:] if args.arguments[:1] == ["--"] else args.arguments
+
+    def command(has_pytest: bool) -> tuple[str, list[str]]:
+        first, *rest = test_command(context, has_pytest)
+        return first, [*rest, *arguments]
+
+    def in_sandbox(built: BuiltSandbox) -> tuple[str, list[str]]:
+        return command(InSandbox(built).has(f"{ENV}/bin/pytest"))
+
     if not args.sandbox:
-        built = host_env(context, "test")
-        command = test_command(context, os.path.exists(os.path.join(built.env, "bin", "pytest")))
-        become(command[0], [*command[1:], *args.arguments], built.env, built.variables)
-    return run_in_sandbox(args, context, "test", lambda sandbox: _in_sandbox(args, context, sandbox))
-
-
-def _in_sandbox(args: argparse.Namespace, context: Context, sandbox: sandboxed.Sandbox) -> tuple[str, list[str]]:
-    command = test_command(context, sandboxed.in_image(sandbox, f"{sandboxed.BINARIES}/pytest"))
-    return command[0], [*command[1:], *args.arguments]
+        built = ensure_host(context, "test").built
+        become(*command(os.path.exists(os.path.join(built.directory, "bin", "pytest"))), built)
+    return run_in_sandbox(context, "test", run_options(args), in_sandbox)
 
 
 def test_command(context: Context, has_pytest: bool) -> tuple[str, ...]:
     """The project's own test command, else pytest."""
-    from px.project.discovery import discover
-
-    project = discover(context.directory)
+    project = context.project
     configured = project.here.test_command or project.manifest.test_command
     if configured:
         return configured

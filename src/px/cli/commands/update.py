@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from px.cli.commands.sync import add_target, report, target_of
+from px.cli.commands.sync import report
+from px.cli.flags import add_target, target_of
 from px.project import lock
-from px.project.why import check_locked
+from px.workflow.door import change
+from px.workflow.why import check_locked
 
 if TYPE_CHECKING:
     import argparse
 
-    from px.cli.context import Context
-    from px.project.discovery import Project
-
-SUMMARY = "Lock newer versions"
+    from px.project.context import Context
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -23,15 +22,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
-    from px.cli.workflow import change
-
     names = tuple(args.packages)
 
-    def action(project: Project) -> None:
-        if names and project.lock.is_file():
-            check_locked(project, names)
-        lock.relock(project, upgrade=names, offline=context.offline)
+    def action() -> None:
+        if names and context.project.lock.is_file():
+            check_locked(context.project, names)
+        lock.relock(context, upgrade=names)
 
-    target = target_of(args)
-    report(context, change(context, "update", action, target), target)
+    report(args, change(context, "update", target_of(args), action))
     return 0

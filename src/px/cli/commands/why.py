@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from px import console
-from px.project import rules
-from px.project.discovery import discover
+from px.cli.answer import emit
+from px.project import state as rules
 from px.project.situation import inspect
 from px.project.state import Target
-from px.project.why import MOST, chains
+from px.workflow.why import MOST, chains
 
 if TYPE_CHECKING:
     import argparse
 
-    from px.cli.context import Context
-
-SUMMARY = "Show why a package is in the lock"
+    from px.project.context import Context
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -24,16 +22,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
-    project = discover(context.directory)
-    flags = inspect(context.home, project, offline=context.offline).flags(Target.HOST)
-    rules.permit("why", flags, frozen_by=context.frozen_by)
-    found = chains(project, args.package)
-    if not context.json:
+    rules.permit("why", inspect(context).flags(Target.HOST), frozen_by=context.frozen_by)
+    found = chains(context.project, args.package)
+    if not args.json:
         for chain in found:
             print(" → ".join(str(link) for link in chain))
         if len(found) == MOST:
             print(f"… (the {MOST} shortest)")
     steps = [[{"name": s.name, "version": s.version, "via": s.via} for s in chain] for chain in found]
     message = f"{args.package}: {console.counted(len(found), 'chain')}"
-    context.emit(message, {"package": args.package, "chains": steps})
+    emit(args, message, {"package": args.package, "chains": steps})
     return 0

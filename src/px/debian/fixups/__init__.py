@@ -1,7 +1,7 @@
-"""What maintainer scripts would have done, as functions that only read and write the tree.
+"""The work of maintainer scripts, as functions that only read and write the tree.
 
-Each takes the image and is tested against what the real script or tool makes of the same files.  The order
-matters only where the docstrings say so; :data:`BASE` and :data:`LAYER` are the two sequences.
+px never runs a maintainer script.  The tests compare the result of each function with that of the real script or tool.
+:data:`BASE` and :data:`LAYER` say which of them are applied, and in which order.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     FixUp = Callable[[Image, Sequence[Unpacked]], None]
 
+# ld_cache is last in both: it must see every library.
 BASE: tuple[FixUp, ...] = (
     base_files,
     accounts,
@@ -56,7 +57,7 @@ BASE: tuple[FixUp, ...] = (
     mount_points,
     ld_cache,
 )
-# A layer over a base: what new packages can add to or change.
+# For a layer on top of a base: only what new packages can add or change.
 LAYER: tuple[FixUp, ...] = (
     fonts,
     graphviz_plugins,

@@ -1,4 +1,4 @@
-"""Users and groups: base-passwd's master files, and the user that sandboxes run as."""
+"""Users and groups: those of Debian's base-passwd, and the user that sandboxes run as."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ if TYPE_CHECKING:
     from px.debian.unpack import Unpacked
 
 USER, UID, HOME = "px", 1000, "/home/px"
-# A password that no input matches, with ages but no date: a date would make every build different.
+# shadow(5): "*" is a password that nothing matches.  Then comes the date of the last change, which is empty: the
+# real tools write today's date, and every build would differ.
 _LOCKED = "*::0:99999:7:::"
 
 
 def accounts(image: Image, _: Sequence[Unpacked]) -> None:
-    """``/etc/passwd``, ``group``, ``shadow`` and ``gshadow``, with a user of uid 1000.
+    """Write ``/etc/passwd``, ``group``, ``shadow`` and ``gshadow``, with a user of uid 1000.
 
-    Programs look themselves up: libpq, git and getpass fail where the running uid has no name.
+    Programs look up their own user: libpq, git and Python's getpass fail if the uid has no name.
     """
     users = _shadowed(image.read("usr/share/base-passwd/passwd.master"))
     groups = _shadowed(image.read("usr/share/base-passwd/group.master"))
+    # The same number for user and group: an image that is started with 1000:1000 finds both names.
     users.append(f"{USER}:x:{UID}:{UID}::{HOME}:/bin/bash")
     groups.append(f"{USER}:x:{UID}:")
     image.file("etc/passwd", _lines(users))
@@ -32,7 +34,7 @@ def accounts(image: Image, _: Sequence[Unpacked]) -> None:
 
 
 def _shadowed(master: bytes) -> list[str]:
-    """The rows of a master file with the password moved to the shadow file, as ``shadowconfig on`` does."""
+    """The rows of a master file with "x" as the password: as after ``shadowconfig on``, it is in the shadow file."""
     rows = []
     for line in master.decode("ascii").splitlines():
         name, _, rest = line.split(":", 2)

@@ -1,9 +1,9 @@
-"""Alternatives: ``/usr/bin/awk`` leads to ``/etc/alternatives/awk`` leads to ``/usr/bin/mawk``.
+"""Debian's alternatives: ``/usr/bin/awk`` is a link to ``/etc/alternatives/awk``, and that to ``/usr/bin/mawk``.
 
-Packages register their choices by calling update-alternatives in their postinst.  The calls are read out
-of the script's text, never run: nearly all spell their arguments out, and what does not is in ``EXTRA``.
-The records in ``/var/lib/dpkg/alternatives`` are those of the real tool, so that a later layer can go on
-from what the layers below have registered.
+Packages register a program by calling update-alternatives in their postinst.  px reads these calls from the text of
+the script and never runs it.  A call whose arguments contain shell variables is skipped; nearly all have none.  The
+records in ``/var/lib/dpkg/alternatives`` have the real tool's format.  A later layer reads there what the layers below
+have registered.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from px.debian.unpack import Unpacked
 
 LINKS, RECORDS = "etc/alternatives", "var/lib/dpkg/alternatives"
+# One call, up to the end of the command.  Lines that end in a backslash are joined before.
 _CALL = re.compile(r"update-alternatives\s+((?:--(?:quiet|force)\s+)*--install\s[^\n;|&]*)")
 
 
 @dataclass
 class Choice:
-    """One program that can stand behind a name, and the paths that go with it."""
+    """One program that a name can stand for.  Its slaves are files that change with it, such as manual pages."""
 
     path: str
     priority: int
@@ -34,7 +35,7 @@ class Choice:
 
 @dataclass
 class Group:
-    """A name, the link that users call, and its choices."""
+    """A name, the link that users call, and the programs to choose from."""
 
     name: str
     link: str
@@ -42,12 +43,13 @@ class Group:
     choices: dict[str, Choice] = field(default_factory=dict)
 
     def best(self) -> Choice:
+        # In automatic mode the highest priority wins.
         return max(self.choices.values(), key=lambda c: (c.priority, [-ord(ch) for ch in c.path]))
 
 
 @dataclass(frozen=True)
 class Call:
-    """One ``update-alternatives --install`` of a postinst."""
+    """One ``update-alternatives --install`` in a postinst."""
 
     link: str
     name: str
@@ -57,11 +59,13 @@ class Call:
 
 
 def alternatives(image: Image, packages: Sequence[Unpacked]) -> None:
-    """Register what the packages' scripts register, and link every group to its best choice."""
+    """Register what the scripts of the packages register, and link each name to its best choice."""
+    # A group that a layer below has registered is read and extended, so that its programs stay choices.
     changed = set()
     groups: dict[str, Group] = {}
     for unpacked in packages:
         for call in calls(unpacked.postinst.decode("utf-8", "replace")):
+            # A program that px leaves out of the image cannot be a choice.
             if _exists(image, call.path) and not call.link.startswith("/usr/share/man/"):
                 group = groups.setdefault(call.name, _known(image, call.name) or Group(call.name, call.link))
                 _register(group, call)
@@ -71,7 +75,7 @@ def alternatives(image: Image, packages: Sequence[Unpacked]) -> None:
 
 
 def calls(script: str) -> Iterator[Call]:
-    """The calls of a maintainer script whose arguments are all spelled out."""
+    """The calls in a maintainer script whose arguments contain no variables."""
     for found in _CALL.finditer(script.replace("\\\n", " ")):
         words = [w for w in shlex.split(found[1], comments=True) if w not in ("--quiet", "--force")]
         if not any("$" in word or "`" in word for word in words):
@@ -81,6 +85,7 @@ def calls(script: str) -> Iterator[Call]:
 
 
 def _call(words: list[str]) -> Call | None:
+    # --install LINK NAME PATH PRIORITY [--slave LINK NAME PATH]...; newer scripts write --follower for --slave.
     if len(words) < 5 or words[0] != "--install" or not words[4].lstrip("-").isdigit():
         return None
     starts = [at for at in range(5, len(words) - 3) if words[at] in ("--slave", "--follower")]
@@ -93,7 +98,7 @@ def _exists(image: Image, path: str) -> bool:
 
 
 def _register(group: Group, call: Call) -> None:
-    # Manual pages are not in an image, so neither are the links to them.
+    # Images have no manual pages, so they need no links to them.
     kept = [s for s in call.slaves if not s[0].startswith("/usr/share/man/")]
     group.slave_links |= {name: link for link, name, _ in kept}
     group.choices[call.path] = Choice(call.path, call.priority, {name: path for _, name, path in kept})
@@ -111,13 +116,16 @@ def _write(image: Image, group: Group) -> None:
 
 def _link(image: Image, link: str, name: str, path: str) -> None:
     found = image.entry(image.place(link.lstrip("/")))
-    if found is None or found[0] == "l":  # a real file in that place is the administrator's, or a package's
+    # update-alternatives does not replace a file that is not a link: it belongs to a package or to the administrator.
+    if found is None or found[0] == "l":
         image.link(link.lstrip("/"), f"/{LINKS}/{name}")
         image.link(f"{LINKS}/{name}", path)
 
 
 def encode(group: Group) -> bytes:
-    """A record as update-alternatives writes it."""
+    """A record in the format of update-alternatives."""
+    # The mode and the link; name and link of each slave; an empty line; then each choice with its priority and the
+    # path of each slave; an empty line at the end.
     lines = ["auto", group.link]
     for name in sorted(group.slave_links):
         lines += [name, group.slave_links[name]]

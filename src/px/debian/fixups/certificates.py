@@ -1,4 +1,4 @@
-"""Trusted certificates: what ``update-ca-certificates`` makes, and OpenSSL's directory of them."""
+"""Trusted certificates: the files that ``update-ca-certificates`` makes, and OpenSSL's directory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 import re
 from typing import TYPE_CHECKING
 
-from px.debian.der import encoded, values
+from px.debian.fixups.der import encoded, values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,14 +19,19 @@ SHARED = "usr/share/ca-certificates"
 TRUSTED = "etc/ssl/certs"
 BUNDLE = f"{TRUSTED}/ca-certificates.crt"
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
+# update-ca-certificates replaces these characters in the names of its links.
 _NAMES = str.maketrans({" ": "_", ",": "_", "(": "=", ")": "="})
 _WHITE = re.compile(rb"[ \t\n\v\f\r]+")
 _CONF_HEAD = "# Certificates that are trusted; made from the ca-certificates package.\n"
 
 
 def certificates(image: Image, _: Sequence[Unpacked]) -> None:
-    """The bundle, a link per certificate, and a link per subject hash, which is how OpenSSL finds them."""
+    """Write the bundle, a link for each certificate, and a link for each subject hash.
+
+    Some programs, such as curl, read the bundle.  OpenSSL itself looks in the directory, by the hash of the subject.
+    """
     shared = sorted(p for p in image.paths() if p.startswith(f"{SHARED}/") and p.endswith(".crt"))
+    # All certificates of the package are trusted, as after an installation without questions.
     names = [path.removeprefix(f"{SHARED}/") for path in shared]
     image.file("etc/ca-certificates.conf", (_CONF_HEAD + "".join(f"{n}\n" for n in names)).encode())
     bundle, links = [], []
@@ -42,7 +47,7 @@ def certificates(image: Image, _: Sequence[Unpacked]) -> None:
 
 
 def openssl_directory(image: Image, _: Sequence[Unpacked]) -> None:
-    """``/usr/lib/ssl``, where libssl looks; the openssl package, which has it, is not in a base."""
+    """Make ``/usr/lib/ssl``, where libssl looks.  It belongs to the package openssl, which no base has."""
     image.directory("etc/ssl/private", 0o700)
     for name in ("certs", "private", "openssl.cnf"):
         image.link(f"usr/lib/ssl/{name}", f"/etc/ssl/{name}")
@@ -50,7 +55,10 @@ def openssl_directory(image: Image, _: Sequence[Unpacked]) -> None:
 
 
 def hash_links(certificates: Sequence[tuple[str, bytes]]) -> Iterator[tuple[str, str]]:
-    """``<subject hash>.<n> -> name`` for every certificate, numbered where subjects are the same."""
+    """The links ``<subject hash>.<n> -> name``, as ``openssl rehash`` makes them.
+
+    Certificates with the same subject are numbered.  A copy of the same certificate gets no second link.
+    """
     taken: dict[str, list[str]] = {}
     for name, pem in certificates:
         der = der_of(pem)
@@ -69,7 +77,7 @@ def der_of(pem: bytes) -> bytes:
 
 
 def subject_hash(der: bytes) -> str:
-    """OpenSSL's X509_NAME_hash: the first four bytes of the SHA-1 of the canonical subject."""
+    """OpenSSL's X509_NAME_hash: the first four bytes of the SHA-1 of the subject in canonical form."""
     digest = hashlib.sha1(_canonical_name(_subject(der)), usedforsecurity=False).digest()
     return f"{int.from_bytes(digest[:4], 'little'):08x}"
 
@@ -77,13 +85,16 @@ def subject_hash(der: bytes) -> str:
 def _subject(der: bytes) -> bytes:
     certificate = next(values(der))[1]
     fields = values(next(values(certificate))[1])
-    # version [0], serial, signature algorithm, issuer, validity, subject; version may be absent
+    # RFC 5280: version [0] (optional), serial number, signature algorithm, issuer, validity, subject.
     found = [content for tag, content in fields if tag != 0xA0]
     return found[4]
 
 
 def _canonical_name(name: bytes) -> bytes:
-    """The sets of a name, strings as UTF-8 in lower case with white space collapsed, without the outer header."""
+    """A name in the form that OpenSSL hashes (x509_name_canon in its x_name.c).
+
+    Strings become UTF-8, in lower case, with single spaces.  The header of the outer sequence is left out.
+    """
     out = b""
     for _, one_set in values(name):
         pairs = b""
@@ -94,6 +105,7 @@ def _canonical_name(name: bytes) -> bytes:
     return out
 
 
+# DER's string types by their tag.  OpenSSL leaves values of other types as they are.
 _ENCODINGS = {12: "utf-8", 19: "ascii", 20: "latin-1", 22: "ascii", 26: "ascii", 28: "utf-32-be", 30: "utf-16-be"}
 
 
@@ -102,5 +114,5 @@ def _canonical_value(tag: int, value: bytes) -> bytes:
         return encoded(tag, value)
     text = value.decode(_ENCODINGS[tag]).encode("utf-8")
     text = _WHITE.sub(b" ", text.strip(b" \t\n\v\f\r"))
-    # Lower case for ASCII only: OpenSSL leaves other letters alone, and so does bytes.lower.
+    # OpenSSL changes only ASCII letters to lower case, and so does bytes.lower.
     return encoded(12, text.lower())

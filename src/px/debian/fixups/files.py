@@ -1,4 +1,4 @@
-"""The small files and directories that packages copy into place when they are configured."""
+"""Small files and directories that packages create in their postinst."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from px.debian.image import Image
     from px.debian.unpack import Unpacked
 
+# Templates that a postinst copies if the file does not exist yet.
 _DEFAULTS = (
     ("usr/share/base-files/dot.profile", "root/.profile"),
     ("usr/share/base-files/dot.bashrc", "root/.bashrc"),
@@ -18,6 +19,7 @@ _DEFAULTS = (
     ("usr/share/libc-bin/nsswitch.conf", "etc/nsswitch.conf"),
     ("usr/share/readline/inputrc", "etc/inputrc"),
 )
+# Directories that base-files makes, with their modes.
 _DIRECTORIES = (
     *(("mnt", 0o755), ("srv", 0o755), ("opt", 0o755), ("etc/opt", 0o755), ("var/opt", 0o755), ("media", 0o755)),
     *(("var/mail", 0o775), ("run/lock", 0o1777), ("tmp", 0o1777), ("var/tmp", 0o1777), ("root", 0o700)),
@@ -30,7 +32,7 @@ _PYTHON = b"[DEFAULT]\n# how to byte-compile (comma separated: standard, optimiz
 
 
 def base_files(image: Image, _: Sequence[Unpacked]) -> None:
-    """The defaults and directories of base-files, libc-bin and readline-common."""
+    """Make the default files and directories of base-files, libc-bin and readline-common."""
     for source, destination in _DEFAULTS:
         if source in image and destination not in image:
             image.file(destination, image.read(source))
@@ -42,6 +44,7 @@ def base_files(image: Image, _: Sequence[Unpacked]) -> None:
 
 
 def _link_directory(image: Image, path: str, target: str) -> None:
+    # A package may have an empty directory in this place.
     found = image.entry(image.place(path))
     if found is not None and found[0] == "d":
         image.writer.remove_directory(image.place(path))
@@ -49,7 +52,10 @@ def _link_directory(image: Image, path: str, target: str) -> None:
 
 
 def shells(image: Image, _: Sequence[Unpacked]) -> None:
-    """``/etc/shells``: debianutils' template, then every packaged shell under both of its names."""
+    """Write ``/etc/shells`` as ``update-shells`` does: debianutils' template, then the shells of packages.
+
+    Each shell is listed by the name that its package gives and by its real path (``/bin/sh`` and ``/usr/bin/sh``).
+    """
     template = image.read("usr/share/debianutils/shells").decode("ascii")
     known = [line for line in template.splitlines() if line and not line.startswith("#")]
     packaged = [f"usr/share/debianutils/shells.d/{n}" for n in image.listing("usr/share/debianutils/shells.d")]
@@ -69,24 +75,24 @@ def _packaged_shells(image: Image, path: str) -> Iterator[str]:
 
 
 def hosts(image: Image, _: Sequence[Unpacked]) -> None:
-    """``/etc/hosts`` and ``/etc/networks`` as netbase makes them."""
+    """Write ``/etc/hosts`` and ``/etc/networks`` as netbase does."""
     image.file("etc/hosts", _HOSTS)
     image.file("etc/networks", _NETWORKS)
 
 
 def time_zone(image: Image, _: Sequence[Unpacked]) -> None:
-    """UTC, which is what tzdata chooses when nobody answers its question."""
+    """Set the time zone to UTC, as tzdata does if nobody answers its question."""
     image.link("etc/localtime", "/usr/share/zoneinfo/Etc/UTC")
     image.file("etc/timezone", b"Etc/UTC\n")
 
 
 def locale(image: Image, _: Sequence[Unpacked]) -> None:
-    """C.UTF-8, the one UTF-8 locale that glibc has without the locales package, as the default."""
+    """Make C.UTF-8 the default locale.  It is the only UTF-8 locale that glibc has without the package locales."""
     image.file("etc/default/locale", b"LANG=C.UTF-8\n")
 
 
 def local_directories(image: Image, packages: Sequence[Unpacked]) -> None:
-    """``/usr/local`` as base-files and python make it, empty, for who builds on the image."""
+    """Make the empty directories of ``/usr/local`` that base-files and python make."""
     for path in _LOCAL:
         image.directory(f"usr/local/{path}")
     image.link("usr/local/man", "share/man")
@@ -96,13 +102,14 @@ def local_directories(image: Image, packages: Sequence[Unpacked]) -> None:
 
 
 def python_config(image: Image, _: Sequence[Unpacked]) -> None:
-    """``/etc/python3/debian_config`` as python3 makes it; Debian's own tools read it."""
+    """Write ``/etc/python3/debian_config`` as python3 does.  Debian's own tools read it."""
     image.file("etc/python3/debian_config", _PYTHON)
 
 
 def mount_points(image: Image, _: Sequence[Unpacked]) -> None:
-    """Places that an engine mounts over; the tree is read-only by then, so they must exist."""
+    """Make the directories and files over which an engine mounts.  It cannot make them: the tree is read-only."""
     for path, mode in (("app", 0o755), ("dev", 0o755), ("proc", 0o555), ("sys", 0o555), ("run", 0o755)):
         image.directory(path, mode)
+    # A file can be mounted only over a file.
     for path in ("etc/resolv.conf", "etc/hostname"):
         image.file(path, b"")

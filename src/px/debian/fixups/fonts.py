@@ -1,4 +1,4 @@
-"""Font configuration: the links that fontconfig-config's questions lead to when nobody answers."""
+"""Font configuration: the links that fontconfig-config makes if nobody answers its questions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from px.debian.unpack import Unpacked
 
 _AVAILABLE = "usr/share/fontconfig/conf.avail"
-# In each group, the first that the release has: debian-13 draws colour emoji, which are bitmaps.
+# Of each group, the first file that the release has.  debian-13 allows bitmaps for colour emoji.
 _CHOSEN = (
     ("10-hinting-slight.conf",),
     ("11-lcdfilter-default.conf",),
@@ -20,7 +20,10 @@ _CHOSEN = (
 
 
 def fonts(image: Image, packages: Sequence[Unpacked]) -> None:
-    """Slight hinting, the default LCD filter, no bitmap fonts; without them text looks unlike on any Debian."""
+    """Choose slight hinting, the default LCD filter and no bitmap fonts.
+
+    Without these links text in pictures would look different from text on a Debian system.
+    """
     if not any(u.package.name == "fontconfig-config" for u in packages):
         return
     for names in _CHOSEN:

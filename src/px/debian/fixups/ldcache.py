@@ -1,8 +1,8 @@
-"""``/etc/ld.so.cache`` as ldconfig writes it, byte for byte.
+"""Writes ``/etc/ld.so.cache``, byte for byte as ldconfig does.
 
-The loader runs without a cache, but ``ctypes.util.find_library`` reads it, and programs in large images
-start faster with one.  The format is that of glibc 2.32 and later: a header, entries sorted in descending
-order, strings whose tails are shared, and an extension that names the generator.
+The loader also works without a cache, but ``ctypes.util.find_library`` needs it, and programs in large images start
+faster with one.  The format is that of glibc 2.32 and later (its sysdeps/generic/dl-cache.h): a header, entries in
+descending order, strings whose tails are shared, and an extension that names the generator.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from px.debian.elf import MACHINES, read_library
+from px.elf import parse_elf
+from px.platforms import ARCHITECTURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,41 +24,38 @@ if TYPE_CHECKING:
     from px.debian.unpack import Unpacked
 
 CACHE = "etc/ld.so.cache"
-_FLAGS = {MACHINES["amd64"]: 0x0303, MACHINES["arm64"]: 0x0A03}
-# glibc's own list, after the configured directories; Debian's does not look into /lib64.
+# The directories that glibc searches after those in ld.so.conf.  Debian's glibc does not have /lib64 here.
 _SYSTEM = ("/lib", "/usr/lib")
-_MACHINE_OF = {"x86_64-linux-gnu": MACHINES["amd64"], "aarch64-linux-gnu": MACHINES["arm64"]}
 _NAME = re.compile(r"(?:lib|ld-).*\.so")
+# Magic, version, number of entries, length of the strings, flags (2: little-endian), offset of the extension.
 _HEADER = struct.Struct("<17s3sIIB3xI12x")
+# Flags, offset of the name, offset of the path, and two fields that are 0 here (OS version, hardware capabilities).
 _ENTRY = struct.Struct("<iIIIQ")
 _EXTENSION_MAGIC = 0xEAA42174
+# What `libc.so.6` prints when it is run, found in its bytes.
 _GLIBC = re.compile(rb"GNU C Library \((.+?)\) ((?:stable|development) release) version (\d+\.\d+)")
 
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """A library name and the path that it stands for."""
+    """The name of a library and its path."""
 
     name: str
     path: str
 
 
 def ld_cache(image: Image, _: Sequence[Unpacked]) -> None:
-    """Write the cache, and the links from sonames to files that packages left to ldconfig.
+    """Write the cache, and the links from sonames to files that packages expect ldconfig to make.
 
-    Runs last: it looks at every library of the image.
+    It must run last, because it looks at every library in the image.
     """
-    machine = next(m for triplet, m in _MACHINE_OF.items() if f"usr/lib/{triplet}" in image)
-    entries = [entry for directory in _directories(image) for entry in _libraries(image, directory, machine)]
-    image.file(CACHE, encode(entries, _FLAGS[machine], _generator(image, machine)))
-
-
-def library_directories(image: Image) -> tuple[str, ...]:
-    """The directories that the image's loader searches, without a leading slash, links followed."""
-    return tuple(image.resolve(d.lstrip("/")) for d in _directories(image))
+    of = next(one for one in ARCHITECTURES.values() if f"usr/lib/{one.triplet}" in image)
+    entries = [entry for directory in _directories(image) for entry in _libraries(image, directory, of.machine)]
+    image.file(CACHE, encode(entries, of.cache_flags, _generator(image, of.triplet)))
 
 
 def _directories(image: Image) -> list[str]:
+    # With merged /usr, /lib and /usr/lib are one directory.  The first spelling counts: it is in the cache's paths.
     seen: dict[str, str] = {}
     for spelled in [*_configured(image, "etc/ld.so.conf"), *_SYSTEM]:
         real = image.resolve(spelled.lstrip("/"))
@@ -82,8 +80,8 @@ def _configured(image: Image, path: str) -> Iterator[str]:
             yield text.rstrip("/")
 
 
-def _libraries(image: Image, directory: str, machine: int) -> list[CacheEntry]:
-    """The libraries of one directory, by the rules that ldconfig has for names, links and sonames."""
+def _libraries(image: Image, directory: str, machine: str) -> list[CacheEntry]:
+    """The libraries of one directory, by ldconfig's rules (search_dir in its source)."""
     root = directory.lstrip("/")
     chosen: dict[str, tuple[str, bool]] = {}
     for name in image.listing(root):
@@ -93,6 +91,8 @@ def _libraries(image: Image, directory: str, machine: int) -> list[CacheEntry]:
         soname = _soname(image, place, machine)
         if soname is None:
             continue
+        # A link counts as one only if it is the soname itself (libz.so.1), or the name for the linker (libz.so).
+        # Any other link is treated as the file that it leads to.
         is_link = image.entry(place)[0] == "l"  # type: ignore[index]
         if is_link and name != soname:
             is_link = name.endswith(".so") and soname.startswith(name)
@@ -101,28 +101,32 @@ def _libraries(image: Image, directory: str, machine: int) -> list[CacheEntry]:
         if known is None or _prefers(name, known, is_link=is_link):
             chosen[key] = (name, is_link)
     for soname, (name, is_link) in chosen.items():
+        # ldconfig makes this link too: some packages ship libfoo.so.1.2 without libfoo.so.1.
         if not is_link and f"{root}/{soname}" not in image:
             image.link(f"{root}/{soname}", name)
     return [CacheEntry(soname, f"{directory}/{soname}") for soname in chosen]
 
 
 def _prefers(name: str, known: tuple[str, bool], *, is_link: bool) -> bool:
+    # A file is better than a link.  Of two files, or two links, the one with the higher version is better.
     return (not is_link and known[1]) or (is_link == known[1] and compare_names(known[0], name) < 0)
 
 
-def _soname(image: Image, place: str, machine: int) -> str | None:
+def _soname(image: Image, place: str, machine: str) -> str | None:
     real = image.resolve(place)
     found = image.entry(real)
     if found is None or found[0] == "d":
         return None
-    library = read_library(image.read(real))
+    library = parse_elf(image.read(real))
+    # Libraries of other architectures, and linker scripts, which are text files called .so, are not listed.
     if library is None or library.machine != machine:
         return None
     return library.soname or posixpath.basename(place)
 
 
 def compare_names(a: str, b: str) -> int:
-    """glibc's ``_dl_cache_libcmp``: digits count as numbers and come after other characters."""
+    """glibc's ``_dl_cache_libcmp``: digits are compared as numbers and sort after other characters."""
+    # The loader does a binary search in the cache with this order, so it must be exactly glibc's.
     i = j = 0
     while i < len(a):
         if a[i].isdigit():
@@ -149,10 +153,11 @@ def _digits(text: str, start: int) -> str:
 
 
 def encode(entries: Sequence[CacheEntry], flags: int, generator: bytes) -> bytes:
-    """The bytes of a cache; entries of the same name stay in the order of their directories."""
+    """The bytes of a cache.  Entries of the same name keep the order of their directories."""
     ordered = sorted(entries, key=functools.cmp_to_key(_descending))
     strings, offsets = _string_table({s for e in ordered for s in (e.name, e.path)})
     start = _HEADER.size + _ENTRY.size * len(ordered)
+    # The extension starts at a multiple of four.
     extension = -(-(start + len(strings)) // 4) * 4
     out = [_HEADER.pack(b"glibc-ld.so.cache", b"1.1", len(ordered), len(strings), 2, extension)]
     out += [_ENTRY.pack(flags, start + offsets[e.name], start + offsets[e.path], 0, 0) for e in ordered]
@@ -167,8 +172,8 @@ def _descending(x: CacheEntry, y: CacheEntry) -> int:
 
 
 def _string_table(strings: set[str]) -> tuple[bytes, dict[str, int]]:
-    """All strings, zero-terminated; one that is the tail of another lies inside it."""
-    # Backwards in two ways: compared from the last character on, and so that the longer of two comes first.
+    """All strings, each ended by a zero byte.  A string that is the tail of another one has no bytes of its own."""
+    # Sorted by the reversed text, in descending order: a string then follows the longer one whose tail it is.
     ordered = sorted(strings, key=lambda s: s.encode()[::-1], reverse=True)
     offsets: dict[str, int] = {}
     table, previous = bytearray(), ""
@@ -182,9 +187,8 @@ def _string_table(strings: set[str]) -> tuple[bytes, dict[str, int]]:
     return bytes(table), offsets
 
 
-def _generator(image: Image, machine: int) -> bytes:
-    """How this image's ldconfig names itself: the distribution's name of its glibc, and the version."""
-    triplet = next(t for t, m in _MACHINE_OF.items() if m == machine)
+def _generator(image: Image, triplet: str) -> bytes:
+    """The name and version that the image's own ldconfig would write into the cache."""
     found = _GLIBC.search(image.read(f"usr/lib/{triplet}/libc.so.6"))
     if found is None:
         raise ValueError("libc.so.6 does not say which version it is")

@@ -1,7 +1,8 @@
-"""Plugin lists and default settings of libraries that capabilities bring.
+"""Plugin lists and default settings of libraries that come with capabilities.
 
-The lists come from tools that load every plugin; what they print does not change within a Debian release,
-so it is kept in ``data/plugins`` and cut down to the plugins that the image has.
+On Debian a tool makes such a list by loading every plugin.  px does not run programs of an image, so ``data/plugins``
+has the tool's output for all plugins, and an image gets the part for the plugins that it has.  The output does not
+change within a release of Debian.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from px import DATA
+from px.platforms import ARCHITECTURES
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from px.debian.image import Image
     from px.debian.unpack import Unpacked
 
-_LISTS = Path(__file__).parents[2] / "data" / "plugins"
-_TRIPLETS = ("x86_64-linux-gnu", "aarch64-linux-gnu")
+_LISTS = Path(DATA, "plugins")
+_TRIPLETS = tuple(one.triplet for one in ARCHITECTURES.values())
 
 
 def _has(packages: Sequence[Unpacked], name: str) -> bool:
@@ -25,10 +29,12 @@ def _has(packages: Sequence[Unpacked], name: str) -> bool:
 
 
 def graphviz_plugins(image: Image, packages: Sequence[Unpacked]) -> None:
-    """``config6a``, without which dot knows no layout and no output format."""
+    """Write ``config6a``.  Without it dot knows no layouts and no output formats."""
     if not _has(packages, "libgvc6"):
         return
+    # One section for each plugin; it starts with the name of the plugin's file.
     head, *plugins = re.split(r"(?m)^(?=libgvplugin)", (_LISTS / "graphviz-config6a").read_text(encoding="ascii"))
+    # An image has one architecture: only one of these directories exists.
     for triplet in _TRIPLETS:
         directory = f"usr/lib/{triplet}/graphviz"
         if directory in image:
@@ -37,10 +43,11 @@ def graphviz_plugins(image: Image, packages: Sequence[Unpacked]) -> None:
 
 
 def pixbuf_loaders(image: Image, packages: Sequence[Unpacked]) -> None:
-    """``loaders.cache``: PNG and JPEG are built in, every other image format is found through it."""
+    """Write ``loaders.cache``.  PNG and JPEG are built in; all other formats are found through this file."""
     version = next((u.package.version for u in packages if u.package.name == "libgdk-pixbuf-2.0-0"), None)
     if version is None:
         return
+    # One section for each loader; it starts with the quoted path of the loader, which depends on the architecture.
     known = (_LISTS / "gdk-pixbuf-loaders").read_text(encoding="ascii").strip("\n").split("\n\n")
     for triplet in _TRIPLETS:
         directory = f"usr/lib/{triplet}/gdk-pixbuf-2.0/2.10.0"
@@ -59,11 +66,12 @@ def _pixbuf_head(version: str) -> str:
 
 
 def odbc_drivers(image: Image, packages: Sequence[Unpacked]) -> None:
-    """``/etc/odbcinst.ini``, with FreeTDS registered where it is there, and FreeTDS's own settings."""
+    """Write ``/etc/odbcinst.ini``, with the FreeTDS driver if it is installed, and FreeTDS's own settings."""
     if _has(packages, "freetds-common"):
         image.file("etc/freetds/freetds.conf", image.read("usr/share/freetds/freetds.conf"))
     drivers = ""
     if _has(packages, "tdsodbc"):
+        # As `odbcinst -i -d -f TEMPLATE` writes it: no spaces around "=", and a count of uses.
         template = image.read("usr/share/tdsodbc/odbcinst.ini").decode("ascii")
         rows = [re.sub(r"\s*=\s*", "=", line.strip()) for line in template.splitlines() if line.strip()]
         drivers = "\n".join([*rows, "UsageCount=1"]) + "\n\n"
@@ -72,7 +80,7 @@ def odbc_drivers(image: Image, packages: Sequence[Unpacked]) -> None:
 
 
 def ghostscript_fonts(image: Image, packages: Sequence[Unpacked]) -> None:
-    """Ghostscript's font maps, which ``update-gsfontmap`` puts together from what packages brought."""
+    """Write Ghostscript's font maps, which ``update-gsfontmap`` joins from the files of all packages."""
     if not _has(packages, "ghostscript"):
         return
     for source, destination in (("cidfmap.d", "cidfmap"), ("fontmap.d", "Fontmap")):
@@ -82,6 +90,6 @@ def ghostscript_fonts(image: Image, packages: Sequence[Unpacked]) -> None:
 
 
 def paper_size(image: Image, packages: Sequence[Unpacked]) -> None:
-    """A4, libpaper's answer to its own question."""
+    """Set the paper size to A4, libpaper's default."""
     if _has(packages, "libpaper1") or _has(packages, "libpaper2"):
         image.file("etc/papersize", b"a4\n")

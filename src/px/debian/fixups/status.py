@@ -1,7 +1,7 @@
-"""What is installed, for scanners: a file per package in ``/var/lib/dpkg/status.d``.
+"""The list of installed packages, for vulnerability scanners: one file for each in ``/var/lib/dpkg/status.d``.
 
-There is no package manager in an image, so there is no status file to keep up to date; one file per
-package also means that layers need not rewrite each other's.
+Scanners know this directory from Google's distroless images.  dpkg itself has one file, ``/var/lib/dpkg/status``; then
+every layer would have to replace the file of the layer below.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ DIRECTORY = "var/lib/dpkg/status.d"
 
 
 def status(image: Image, packages: Sequence[Unpacked]) -> None:
-    """Each package's control file, and the md5sums of those of its files that the image has."""
+    """Write each package's control file, and the md5sums of those of its files that the image has."""
     for unpacked in packages:
         name = unpacked.package.name
         control = unpacked.control.decode("utf-8").rstrip("\n") + "\n"
         image.file(f"{DIRECTORY}/{name}", (control + "Status: install ok installed\n").encode())
+        # A line has 32 hexadecimal digits, two spaces and the path.  Files that px leaves out are not listed.
         kept = [line for line in unpacked.md5sums.decode("utf-8").splitlines() if line[34:] in image]
         image.file(f"{DIRECTORY}/{name}.md5sums", "".join(f"{line}\n" for line in kept).encode())

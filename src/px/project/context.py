@@ -1,0 +1,69 @@
+"""What every step of a command needs, computed once at the top and passed down as one object."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from px import console
+from px.home import Home
+from px.project.discovery import Project, discover
+from px.project.settings import Settings
+from px.project.uv import Uv
+from px.store.objects import Store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Context:
+    """The store, the project around a directory, and what may be done to it."""
+
+    store: Store
+    directory: Path
+    """Where the command was given."""
+    frozen_by: str | None = None
+    """What froze the project (``--frozen`` or ``CI``), or None when it may change."""
+
+    @classmethod
+    def from_environment(cls, directory: Path, *, offline: bool = False, frozen: bool = False) -> Context:
+        """The context that ``PX_HOME``, ``CI`` and ``UV_OFFLINE`` ask for."""
+        offline = offline or os.environ.get("UV_OFFLINE", "").lower() in ("1", "true", "yes")
+        frozen_by = "--frozen" if frozen else "CI" if console.in_ci() else None
+        return cls(Store(Home.from_environment(), offline=offline), directory, frozen_by)
+
+    @property
+    def home(self) -> Home:
+        return self.store.home
+
+    @property
+    def offline(self) -> bool:
+        return self.store.offline
+
+    @cached_property
+    def project(self) -> Project:
+        return discover(self.directory)
+
+    @property
+    def root(self) -> Path:
+        return self.project.root
+
+    @cached_property
+    def settings(self) -> Settings:
+        return Settings(self.root)
+
+    @property
+    def uv(self) -> Uv:
+        return Uv(self.root, self.offline)
+
+    @property
+    def uv_here(self) -> Uv:
+        """uv, run where the command was given: in a workspace that may be one of its members."""
+        return Uv(self.directory, self.offline)
+
+    def look_again(self) -> Context:
+        """The same context, for a project whose files have changed."""
+        return replace(self)

@@ -1,0 +1,84 @@
+"""What a packed image says about itself: labels and annotations, from which ``px pack verify`` makes it again."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from px.errors import PxError
+from px.oci.config import timestamp
+from px.platforms import ARCHITECTURES, DEFAULT_BASE
+
+if TYPE_CHECKING:
+    from px.oci.documents import Platform
+    from px.project.discovery import Project
+    from px.project.git import Commit
+    from px.project.selection import Selection
+    from px.sandbox.definition import Derived
+
+LABEL = "px."
+
+
+def image_labels(derived: Derived, selection: Selection, app_oid: str) -> dict[str, str]:
+    """The ids of everything that the image was made from."""
+    return {
+        f"{LABEL}sbx_id": derived.definition.sbx_id,
+        f"{LABEL}base": derived.base.name,
+        f"{LABEL}base_os_oid": derived.base.oid,
+        f"{LABEL}profile_oid": derived.profile.oid,
+        f"{LABEL}capabilities": ",".join(sorted(derived.capabilities)),
+        f"{LABEL}selection": json.dumps(selection.as_json(), sort_keys=True, separators=(",", ":")),
+        f"{LABEL}app_oid": app_oid,
+    }
+
+
+def selection_of(labels: dict[str, str]) -> dict[str, Any]:
+    """The selection that an image says it was made with."""
+    try:
+        found: dict[str, Any] = json.loads(labels[f"{LABEL}selection"])
+    except (KeyError, ValueError) as e:
+        raise PxError("PX923", source="the image", problem="it does not say what px made it from") from e
+    return found
+
+
+def architecture_of(platform: Platform) -> str:
+    """Debian's and OCI's words for the architectures that px has are the same."""
+    if platform.os != "linux" or platform.architecture not in ARCHITECTURES:
+        known = ", ".join(one.platform for one in ARCHITECTURES.values())
+        raise PxError("PX900", base=DEFAULT_BASE, problem=f"px has no base for {platform}; it has {known}")
+    return platform.architecture
+
+
+def image_annotations(project: Project, derived: Derived, commit: Commit | None) -> dict[str, str]:
+    """OCI's own words for where an image comes from."""
+    prefix = "org.opencontainers.image."
+    found = {
+        "title": project.here.name or "",  # never the directory's name: clones have other ones
+        "version": project.here.version or "",
+        "revision": commit.revision if commit else "",
+        "source": _source(project, commit),
+        "base.name": f"px/base:{derived.base.name}-{derived.base.lock.variant}",
+        "created": timestamp(commit.time if commit else 0),
+    }
+    return {prefix + name: value for name, value in found.items() if value}
+
+
+def _source(project: Project, commit: Commit | None) -> str:
+    """Where the code is: as the manifest says, which is the same in every clone, else where this one came from."""
+    urls = project.here.project.get("urls", {})
+    named = {re.sub(r"[^a-z]", "", label.lower()): str(url) for label, url in urls.items()}
+    written = next((named[label] for label in ("source", "sourcecode", "repository", "github") if label in named), "")
+    return written or (public_address(commit.remote) if commit else "")
+
+
+def public_address(remote: str) -> str:
+    """A remote as everybody may reach it: ssh and https are one place; a directory of this machine is none."""
+    ssh = re.fullmatch(r"(?:ssh://)?(?:[^@/]+@)?([^:/@]+)(?::(?!\d)|(?::\d+)?/)(.+)", remote)
+    if "://" not in remote and ":" not in remote.partition("/")[0]:
+        return ""
+    if remote.startswith(("http://", "https://")):
+        return remote.removesuffix("/").removesuffix(".git")
+    if ssh is not None and (remote.startswith("ssh://") or "://" not in remote):
+        return f"https://{ssh[1]}/{ssh[2].strip('/').removesuffix('.git')}"
+    return ""

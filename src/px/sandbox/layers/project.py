@@ -1,0 +1,299 @@
+"""The project itself in the image: an editable install at ``/app``, as a small layer above the env's.
+
+Made from the manifest alone, in process, for the build backends that install pure Python in place by adding
+a directory to ``sys.path``; it holds metadata, a ``.pth`` file and the console scripts, and no code.  A project that
+compiles something, or computes its version, is built for it (:mod:`px.sandbox.build.project`), and what its working
+tree lacks is found by a small finder.  The layer is not part of ``sbx_id``: the same image serves every version of
+the project's own code.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from px import console
+from px.env.layout import EntryPoint, entry_point_script, read_entry_points
+from px.errors import PxError
+from px.sandbox.layers.env import PREFIX, PYTHON
+from px.sandbox.layers.layer import Layer
+from px.store.canonical import oid_of
+from px.warm.spec import APP
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from px.env.profile import Editable
+    from px.project.discovery import Project
+    from px.project.manifest import Manifest
+    from px.sandbox.build.builder import SandboxBuilder
+    from px.sandbox.build.project import BuiltProject
+    from px.store.canonical import Value
+    from px.store.objects import Draft, Payload
+    from px.store.tree import TreeWriter
+
+UNKNOWN = "0+unknown"
+# Backends whose editable install is a directory on sys.path when there is nothing to compile.
+_IN_PLACE = ("setuptools", "hatchling", "flit_core", "uv_build", "pdm", "poetry")
+_EXTENSIONS = re.compile(r"\b(ext_modules|cffi_modules|rust_extensions|cythonize|Extension)\b")
+# What a manifest may leave to the build backend, and an image must have.
+_BUILT = frozenset({"scripts", "gui-scripts", "entry-points"})
+_FINDER = """\
+import sys
+
+
+class Finder:
+    HERE = __file__.removesuffix(".py")
+    MODULES = {modules!r}
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name not in cls.MODULES:
+            return None
+        from importlib.util import spec_from_file_location
+
+        file = f"{{cls.HERE}}/{{cls.MODULES[name]}}"
+        package = [file.rpartition("/")[0]] if file.endswith("/__init__.py") else None
+        return spec_from_file_location(name, file, submodule_search_locations=package)
+
+
+sys.meta_path.insert(0, Finder)
+"""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """One project of the workspace as importlib.metadata and the shell shall see it."""
+
+    name: str
+    version: str
+    directories: tuple[str, ...]
+    """What goes on sys.path, inside the image."""
+    metadata: str
+    scripts: tuple[EntryPoint, ...]
+    entry_points: str
+    built: BuiltProject | None = None
+
+    @property
+    def module(self) -> str:
+        return self.name.replace("-", "_")
+
+
+def ensure_project_layer(builder: SandboxBuilder, editables: Sequence[Editable]) -> Layer | None:
+    """The layer with every editable project of the env; None where there is none."""
+    store, project = builder.store, builder.ground.context.project
+    found = [_installed(project, editable, builder) for editable in editables]
+    if not found:
+        return None
+    site = f"{PREFIX}/{builder.ground.python.runtime.site_packages}"
+
+    def make(draft: Draft) -> Payload:
+        tree = draft.tree()
+        for item in found:
+            info = f"{site}/{item.module}-{item.version}.dist-info"
+            tree.file(f"{info}/METADATA", item.metadata.encode())
+            tree.file(f"{info}/WHEEL", b"Wheel-Version: 1.0\nGenerator: px\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            tree.file(f"{info}/INSTALLER", b"px\n")
+            tree.file(f"{info}/direct_url.json", b'{"dir_info": {"editable": true}, "url": "file:///app"}\n')
+            if item.entry_points:
+                tree.file(f"{info}/entry_points.txt", item.entry_points.encode())
+            lines = "".join(f"{directory}\n" for directory in item.directories)
+            if item.built is not None and item.built.lacking:
+                lines += f"import _px_{item.module}\n"
+                _add_lacking(tree, f"{site}/_px_{item.module}", item.built)
+            tree.file(f"{site}/_px_{item.module}.pth", lines.encode())
+            for script in item.scripts:
+                tree.file(f"{PREFIX}/bin/{script.name}", entry_point_script(PYTHON, script).encode(), 0o755)
+        return {"what": "project", "tree": tree.finish()}
+
+    rows: list[Value] = [
+        [i.name, i.version, list(i.directories), i.metadata, i.entry_points, *([i.built.oid] if i.built else [])]
+        for i in found
+    ]
+    oid = store.ensure("layer", oid_of("project-layer-inputs", [site, *rows]), make, label="the project's own layer")
+    return Layer.of(store, oid, "project")
+
+
+def _add_lacking(tree: TreeWriter, place: str, built: BuiltProject) -> None:
+    """The modules that only the build made, and the finder that knows them."""
+    for path in built.lacking:
+        file = built.tree / path
+        tree.file(f"{place}/{path}", file.read_bytes(), 0o755 if os.access(file, os.X_OK) else 0o644)
+    tree.file(f"{place}.py", _FINDER.format(modules=built.modules).encode())
+
+
+def _installed(project: Project, editable: Editable, builder: SandboxBuilder) -> Installed:
+    root = (project.root / editable.path).resolve()
+    manifest = next((m for m in project.manifests if m.path.parent.resolve() == root), None)
+    if manifest is None:
+        problem = f"{editable.name} lies outside of the project ({root}), so it is not under {APP}"
+        raise PxError("PX903", problem=problem, fix=["Move it into the workspace, or depend on it as a package."])
+    inside = APP if editable.path == "." else f"{APP}/{editable.path}"
+    directories = tuple(inside if d == "." else f"{inside}/{d}" for d in source_directories(manifest))
+    needed = has_compiled_parts(manifest) or bool(_BUILT & set(manifest.project.get("dynamic", ())))
+    version = written_version(manifest)
+    if needed or version is None:
+        built = _build(builder, manifest, editable.name, needed=needed)
+        if built is not None:
+            scripts = tuple(read_entry_points(built.entry_points))
+            return Installed(
+                editable.name, built.version, directories, built.metadata, scripts, built.entry_points, built
+            )
+        version = UNKNOWN
+    scripts = _scripts(manifest)
+    return Installed(
+        name=editable.name,
+        version=version,
+        directories=directories,
+        metadata=_metadata(manifest, editable.name, version),
+        scripts=scripts,
+        entry_points=_entry_points(manifest),
+    )
+
+
+def has_compiled_parts(manifest: Manifest) -> bool:
+    """Whether installing the project in place takes more than a directory on ``sys.path``."""
+    system, tool = manifest.document.get("build-system", {}), manifest.document.get("tool", {})
+    backend = str(system.get("build-backend", "setuptools.build_meta"))
+    setup = manifest.path.parent / "setup.py"
+    return bool(
+        backend.split(".", maxsplit=1)[0] not in _IN_PLACE
+        or tool.get("setuptools", {}).get("ext-modules")
+        or tool.get("poetry", {}).get("build")
+        or "cython" in str(system.get("requires", "")).lower()
+        or (setup.is_file() and _EXTENSIONS.search(setup.read_text(encoding="utf-8", errors="replace")))
+    )
+
+
+def _build(builder: SandboxBuilder, manifest: Manifest, name: str, *, needed: bool) -> BuiltProject | None:
+    """The project as its backend builds it; None where only its version could not be found out."""
+    from px.sandbox.build.project import build_project  # most projects are installed in place
+
+    sources, compiled = source_directories(manifest), has_compiled_parts(manifest)
+    try:
+        return build_project(builder, manifest.path.parent.resolve(), name, sources, compiled=compiled)
+    except PxError as e:
+        if needed:
+            raise
+        # Most projects never ask; refusing to run those that compute it from git would be worse than saying so.
+        why = e.why[0].splitlines()[-1].strip() if e.why else e.what
+        console.warn(f"{manifest.name}: its version could not be computed, so in the sandbox it is {UNKNOWN}: {why}")
+        return None
+
+
+def source_directories(manifest: Manifest) -> tuple[str, ...]:
+    """Where the project's modules are, relative to it: as its build backend is told, else src if it is used."""
+    tool: dict[str, Any] = manifest.document.get("tool", {})
+    named: list[str] = []
+    package_dir = tool.get("setuptools", {}).get("package-dir", {})
+    if isinstance(package_dir, dict) and "" in package_dir:
+        named.append(str(package_dir[""]))
+    find = tool.get("setuptools", {}).get("packages", {})
+    if isinstance(find, dict):
+        named += [str(w) for w in find.get("find", {}).get("where", ())]
+    wheel = tool.get("hatch", {}).get("build", {}).get("targets", {}).get("wheel", {})
+    named += [str(Path(p).parent) for p in wheel.get("packages", ())]
+    named += [str(p.get("from", ".")) for p in tool.get("poetry", {}).get("packages", ()) if isinstance(p, dict)]
+    named += [str(tool["pdm"]["build"]["package-dir"])] if "package-dir" in tool.get("pdm", {}).get("build", {}) else []
+    backend = tool.get("uv", {}).get("build-backend", {})
+    if "module-root" in backend:
+        named.append(str(backend["module-root"]) or ".")
+    if named:
+        return tuple(dict.fromkeys("." if n in ("", ".") else n.strip("/") for n in named))
+    return ("src",) if _has_modules(manifest.path.parent / "src") else (".",)
+
+
+def _has_modules(directory: Path) -> bool:
+    if not directory.is_dir():
+        return False
+    return any(p.suffix == ".py" or (p.is_dir() and not p.name.startswith(".")) for p in directory.iterdir())
+
+
+def written_version(manifest: Manifest) -> str | None:
+    """The version, where it is written down; None where the build backend computes it."""
+    return manifest.version or _version_in_source(manifest)
+
+
+def _version_in_source(manifest: Manifest) -> str | None:
+    """``__version__`` as a literal, where the backend is told (or would be used) to read it."""
+    tool: dict[str, Any] = manifest.document.get("tool", {})
+    root = manifest.path.parent
+    candidates: list[Path] = []
+    hatch = tool.get("hatch", {}).get("version", {})
+    if "path" in hatch:
+        candidates.append(root / hatch["path"])
+    attribute = tool.get("setuptools", {}).get("dynamic", {}).get("version", {})
+    name = "__version__"
+    if isinstance(attribute, dict) and "attr" in attribute:
+        module, _, name = str(attribute["attr"]).rpartition(".")
+        for directory in source_directories(manifest):
+            path = root / directory / Path(*module.split("."))
+            candidates += [path.with_suffix(".py"), path / "__init__.py"]
+    if isinstance(attribute, dict) and "file" in attribute:
+        named = attribute["file"] if isinstance(attribute["file"], list) else [attribute["file"]]
+        texts = [path.read_text(encoding="utf-8") for path in (root / str(n) for n in named) if path.is_file()]
+        return "".join(texts).strip() or None
+    module = (manifest.name or "").replace("-", "_")
+    candidates += [root / d / module / "__init__.py" for d in source_directories(manifest)]
+    for path in candidates:
+        if path.is_file() and (found := _literal(path, name)):
+            return found
+    return None
+
+
+def _literal(path: Path, name: str) -> str | None:
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        for target in targets:
+            value = getattr(node, "value", None)
+            if isinstance(target, ast.Name) and target.id in (name, "VERSION") and isinstance(value, ast.Constant):
+                return str(value.value)
+    return None
+
+
+def _metadata(manifest: Manifest, name: str, version: str) -> str:
+    """The core metadata that importlib.metadata and scanners read."""
+    lines = ["Metadata-Version: 2.1", f"Name: {manifest.name or name}", f"Version: {version}"]
+    if isinstance(manifest.project.get("description"), str):
+        lines.append(
+            f"Summary: {manifest.project['description'].splitlines()[0] if manifest.project['description'] else ''}"
+        )
+    if isinstance(manifest.project.get("license"), str):
+        lines.append(f"License: {manifest.project['license']}")
+    if manifest.requires_python:
+        lines.append(f"Requires-Python: {manifest.requires_python}")
+    lines += [f"Requires-Dist: {r}" for r in manifest.project.get("dependencies", ())]
+    for extra, requirements in sorted(manifest.project.get("optional-dependencies", {}).items()):
+        lines.append(f"Provides-Extra: {extra}")
+        for requirement in requirements:
+            text, _, marker = requirement.partition(";")
+            condition = f"({marker.strip()}) and extra == '{extra}'" if marker else f"extra == '{extra}'"
+            lines.append(f"Requires-Dist: {text.strip()}; {condition}")
+    return "\n".join(re.sub(r"[\r\n]+", " ", line) for line in lines) + "\n"
+
+
+def _scripts(manifest: Manifest) -> tuple[EntryPoint, ...]:
+    tables = ((manifest.scripts, False), (manifest.project.get("gui-scripts", {}), True))
+    found = [EntryPoint(name, target, gui) for table, gui in tables for name, target in table.items()]
+    for script in found:
+        if "/" in script.name or ":" not in script.target:
+            raise PxError(
+                "PX003", path=manifest.path, problem=f"the script {script.name!r} = {script.target!r} is wrong"
+            )
+    return tuple(sorted(found, key=lambda s: s.name))
+
+
+def _entry_points(manifest: Manifest) -> str:
+    groups: dict[str, dict[str, str]] = {"console_scripts": manifest.scripts}
+    groups["gui_scripts"] = manifest.project.get("gui-scripts", {})
+    groups |= manifest.project.get("entry-points", {})
+    lines: list[str] = []
+    for group in sorted(g for g, rows in groups.items() if rows):
+        lines += [f"[{group}]", *(f"{name} = {target}" for name, target in sorted(groups[group].items())), ""]
+    return "\n".join(lines)

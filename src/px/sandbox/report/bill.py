@@ -1,0 +1,52 @@
+"""What an image's bill of materials lists: the system packages of its layers, its Python and its distributions."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from px.debian.fixups.status import DIRECTORY as STATUS
+from px.sandbox.report import cyclonedx
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from px.sandbox.definition import Derived
+    from px.sandbox.layers.base import Base
+    from px.sandbox.layers.layer import Layer
+
+
+def bill_of(subject: cyclonedx.Subject, derived: Derived, layers: Sequence[Layer]) -> bytes:
+    """The document about one image."""
+    store, python = derived.ground.context.store, derived.ground.python
+    packages: list[cyclonedx.Package] = [cyclonedx.CPython(python.runtime.version)] if python.layer else []
+    packages += _system(derived.base, layers)
+    for package in derived.profile.packages:
+        payload = store.payload("pkg-build", package.oid)
+        metadata = store.tree("pkg-build", package.oid) / "lib" / str(payload["dist_info"]) / "METADATA"
+        licences = cyclonedx.python_licences(metadata.read_text(encoding="utf-8", errors="replace"))
+        packages.append(cyclonedx.PythonPackage(package.name, package.version, str(payload["source"]), licences))
+    return cyclonedx.bill_of_materials(subject, packages)
+
+
+def _system(base: Base, layers: Sequence[Layer]) -> Iterator[cyclonedx.SystemPackage]:
+    for layer in layers:
+        for p in layer.packages:
+            # What Alpine's database says in an image are names and versions.
+            source, licences = ("", ()) if base.is_alpine else _debian(layers, p.name)
+            yield cyclonedx.SystemPackage(p.name, p.version, p.architecture, p.sha256, base.name, licences, source)
+
+
+def _debian(layers: Sequence[Layer], name: str) -> tuple[str, tuple[str, ...]]:
+    """(source package, licences); the source as ``openssl``, or ``bash@5.2.15-2`` where its version is another."""
+    source = re.search(r"^Source: (\S+)(?: \((\S+)\))?$", _text(layers, f"{STATUS}/{name}"), re.MULTILINE)
+    spelt = "@".join(filter(None, source.groups())) if source else ""
+    return spelt, cyclonedx.debian_licences(_text(layers, f"usr/share/doc/{name}/copyright"))
+
+
+def _text(layers: Sequence[Layer], path: str) -> str:
+    for layer in layers:
+        file = layer.tree / path
+        if file.is_file():
+            return file.read_text(encoding="utf-8", errors="replace")
+    return ""

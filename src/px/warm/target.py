@@ -1,0 +1,86 @@
+"""What ``px run TARGET`` means, on this machine and in a sandbox.
+
+In this order: a file; a directory with a ``__main__.py``; python, python3 or python3.N; a program on the PATH.
+"""
+
+from __future__ import annotations
+
+import os
+
+from px.warm.spec import APP, ENV, PROGRAMS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from px.warm.record import BuiltSandbox
+
+_PYTHON_FILES = (".py", ".pyw", ".pyz", ".pyc")
+
+
+class OnHost:
+    """Where targets are found on this machine; ``path`` is the PATH that the target will have."""
+
+    def __init__(self, binaries: str, path: str):
+        self.binaries = binaries
+        self._path = path
+
+    def inside(self, path: str) -> str | None:
+        return path
+
+    def has(self, path: str) -> bool:
+        return os.path.isfile(path) and os.access(path, os.X_OK)
+
+    @property
+    def programs(self) -> Sequence[str]:
+        return [directory for directory in self._path.split(os.pathsep) if directory]
+
+
+class InSandbox:
+    """Where targets are found in a project's sandbox: in the working tree, and in the layers."""
+
+    binaries = f"{ENV}/bin"
+    programs = PROGRAMS
+
+    def __init__(self, built: BuiltSandbox):
+        self._root, self._layers = built.root, built.layers
+
+    def inside(self, path: str) -> str | None:
+        """Where a path of the host is in the sandbox; None if it is not part of the project."""
+        for candidate in (path, os.path.realpath(path)):
+            for root in (self._root, os.path.realpath(self._root)):
+                if candidate == root:
+                    return APP
+                if candidate.startswith(root + os.sep):
+                    return APP + candidate[len(root) :]
+        return None
+
+    def has(self, path: str) -> bool:
+        return any(os.path.lexists(layer + path) for layer in reversed(self._layers))
+
+
+def resolve(target: str, arguments: Sequence[str], place: OnHost | InSandbox) -> list[str] | None:
+    """The command line that the target stands for, or None when it stands for nothing."""
+    python = os.path.join(place.binaries, "python")
+    file = os.path.join(os.getcwd(), target)
+    there = place.inside(file)
+    # A relative path stays as it was typed: the target starts in the same directory.
+    word = there if os.path.isabs(target) else target
+    if there is not None and word is not None and os.path.isfile(file):
+        if target.endswith(_PYTHON_FILES) or not os.access(file, os.X_OK):
+            return [python, word, *arguments]
+        return [word if os.sep in word else os.path.join(".", word), *arguments]
+    if there is not None and word is not None and os.path.isfile(os.path.join(file, "__main__.py")):
+        return [python, word, *arguments]
+    if os.sep in target:
+        return [target, *arguments] if os.path.isabs(target) and place.has(target) else None
+    for directory in (place.binaries,) if is_python(target) else place.programs:
+        if place.has(f"{directory}/{target}"):
+            return [f"{directory}/{target}", *arguments]
+    return None
+
+
+def is_python(target: str) -> bool:
+    """python, python3 and python3.N."""
+    version = target.removeprefix("python")
+    return version != target and (version in ("", "3") or (version[:2] == "3." and version[2:].isdecimal()))

@@ -1,0 +1,68 @@
+"""Pinning a base anew from its archive's signed index: what ``px base lock`` does, for px's maintainers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from px import console
+from px.alpine import relock as alpine
+from px.debian.lock import encode, file_name, read
+from px.debian.locking.relock import ALPINE_SEEDS, Archive, differences, load_capability_seeds, load_seeds, relock
+from px.debian.mirror import mirrors
+from px.errors import PxError
+from px.sandbox.layers.base import locks_directory, unknown_base
+from px.store.files import disk_errors, write_atomically
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from px.debian.lock import BaseLock
+    from px.debian.locking.relock import Seeds
+
+
+def seeds_of(name: str) -> Seeds:
+    """What a base starts from; an unknown name is PX900."""
+    known = load_seeds() | load_seeds(ALPINE_SEEDS)
+    if name not in known:
+        raise unknown_base(name, tuple(known))
+    return known[name]
+
+
+def architectures_of(seeds: Seeds, wanted: list[str] | None) -> tuple[str, ...]:
+    for name in wanted or ():
+        if name not in seeds.architectures:
+            raise PxError("PX900", base=seeds.name, problem=f"px does not make it for {name}")
+    return tuple(wanted or seeds.architectures)
+
+
+def relock_base(seeds: Seeds, architecture: str, directory: Path, *, dry_run: bool) -> list[str]:
+    """Make the lock, write it unless this is only a look, and say how it differs from the one that it replaces."""
+    lock = _alpine(seeds, architecture) if seeds.name.startswith("alpine-") else _debian(seeds, architecture)
+    lines = differences(_previous(directory, seeds.name, architecture), lock)
+    if not dry_run:
+        with disk_errors(directory):
+            write_atomically(directory / file_name(seeds.name, architecture), encode(lock))
+    return lines
+
+
+def _debian(seeds: Seeds, architecture: str) -> BaseLock:
+    mirror = mirrors(f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}")[0]
+    console.info(f"Locking {seeds.name} for {architecture} from {mirror.origin} …")
+    return relock(Archive(mirror), seeds, architecture, load_capability_seeds(seeds.name))
+
+
+def _alpine(seeds: Seeds, architecture: str) -> BaseLock:
+    archive = Archive(alpine.mirror(seeds.name), alpine.keys_directory(seeds.name))
+    console.info(f"Locking {seeds.name} for {architecture} from {archive.mirror.origin} …")
+    return alpine.relock(archive, seeds, architecture, load_capability_seeds(seeds.name))
+
+
+def _previous(directory: Path, name: str, architecture: str) -> BaseLock | None:
+    """The lock that is replaced: the one in the directory, else the one that px uses now."""
+    for place in (directory, locks_directory()):
+        try:
+            return read(place, name, architecture)
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            continue
+    return None

@@ -1,0 +1,135 @@
+"""What this machine can do for px: each check says what it found and, where that is not enough, the fix."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from px import process
+from px.engines import NAMES, engine
+from px.errors import PxError
+from px.project.uv import find_uv
+
+if TYPE_CHECKING:
+    from px.home import Home
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+_LITTLE_SPACE = 2 * 10**9
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding."""
+
+    name: str
+    verdict: str
+    finding: str
+    fix: tuple[str, ...] = ()
+
+
+def examine(home: Home) -> list[Check]:
+    return [_python(), _uv(), _home(home), _disk(home), _user_namespaces(), _overlay(), *_engines(home), _store(home)]
+
+
+def _python() -> Check:
+    return Check("python", OK, f"{platform.python_version()} at {sys.executable}")
+
+
+def _uv() -> Check:
+    try:
+        found = find_uv()
+    except PxError as e:
+        return Check("uv", FAIL, e.what, e.fix)
+    done = process.run([found, "--version"])
+    return Check("uv", OK if done.ok else FAIL, f"{done.stdout.strip()} at {found}")
+
+
+def _home(home: Home) -> Check:
+    try:
+        home.root.mkdir(parents=True, exist_ok=True)
+        probe = home.root / f".probe-{os.getpid()}"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as e:
+        return Check("px home", FAIL, f"{home.root}: {e.strerror}", ("export PX_HOME=DIR  (a directory that you own)",))
+    return Check("px home", OK, f"{home.root}")
+
+
+def _disk(home: Home) -> Check:
+    place = home.root if home.root.exists() else home.root.parent
+    free = shutil.disk_usage(place).free
+    if free < _LITTLE_SPACE:
+        return Check("disk", WARN, f"{free / 1e9:.1f} GB free for {home.root}", ("px store gc --dry-run",))
+    return Check("disk", OK, f"{free / 1e9:.0f} GB free for {home.root}")
+
+
+def _user_namespaces() -> Check:
+    """Try it in a child: settings in /proc do not tell the whole story."""
+    if sys.platform != "linux":
+        return Check(
+            "user namespaces",
+            WARN,
+            f"{sys.platform} has none",
+            ("use the docker engine: px run --sandbox --engine docker",),
+        )
+    code = "import ctypes,sys; sys.exit(ctypes.CDLL(None, use_errno=True).unshare(0x10000000) and ctypes.get_errno())"
+    done = process.run([sys.executable, "-I", "-S", "-c", code])
+    if done.ok:
+        return Check("user namespaces", OK, "can be made")
+    return Check("user namespaces", WARN, f"refused: {os.strerror(done.code)}", _namespace_fixes())
+
+
+def _namespace_fixes() -> tuple[str, ...]:
+    switches = {
+        "/proc/sys/kernel/unprivileged_userns_clone": ("0", "sudo sysctl -w kernel.unprivileged_userns_clone=1"),
+        "/proc/sys/kernel/apparmor_restrict_unprivileged_userns": (
+            "1",
+            "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0  (or an AppArmor profile for bwrap)",
+        ),
+        "/proc/sys/user/max_user_namespaces": ("0", "sudo sysctl -w user.max_user_namespaces=15000"),
+    }
+    found = []
+    for path, (bad, fix) in switches.items():
+        try:
+            if Path(path).read_text().strip() == bad:
+                found.append(fix)
+        except OSError:
+            continue
+    return (*found, "or use another engine: px run --sandbox --engine docker")
+
+
+def _overlay() -> Check:
+    if sys.platform != "linux":
+        return Check(
+            "overlayfs", WARN, f"{sys.platform} has none", ("use the docker engine: px run --sandbox --engine docker",)
+        )
+    known = Path("/proc/filesystems").read_text()
+    if "\toverlay" in known:
+        return Check("overlayfs", OK, "the kernel has it")
+    return Check("overlayfs", WARN, "the kernel does not list it", ("sudo modprobe overlay",))
+
+
+def _engines(home: Home) -> list[Check]:
+    """The sandbox engines, as they see themselves."""
+    found = []
+    for name in NAMES:
+        problem = engine(name, home).problem()
+        verdict, finding, fix = (OK, "works", ()) if problem is None else (WARN, problem.reason, problem.fix)
+        found.append(Check(f"engine {name}", verdict, finding, tuple(fix)))
+    return found
+
+
+def _store(home: Home) -> Check:
+    if not home.objects.is_dir():
+        return Check("store", OK, "empty")
+    kinds = {kind.name: sum(1 for _ in kind.iterdir()) for kind in sorted(home.objects.iterdir())}
+    bad = [p for kind in home.objects.iterdir() for p in kind.iterdir() if not (p / "payload.json").is_file()]
+    said = ", ".join(f"{n} {kind}" for kind, n in kinds.items())
+    if bad:
+        return Check("store", FAIL, f"{said}; {len(bad)} incomplete", ("px store verify",))
+    return Check("store", OK, said)

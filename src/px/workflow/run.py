@@ -1,0 +1,161 @@
+"""Running a target, as ``px run`` and ``px test`` do: on this machine, or in the project's sandbox.
+
+What only another engine or a failed target needs is imported where it is needed: a run should start soon.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from px import console
+from px.engines import choose
+from px.engines.options import extra_ca
+from px.errors import PxError
+from px.warm import start
+from px.warm.spec import APP, ENV, ImageSource, Mount
+from px.warm.streams import Tail
+from px.warm.target import InSandbox, resolve
+from px.workflow.door import ensure_sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from px.engines.options import RunOptions
+    from px.project.context import Context
+    from px.store.objects import Store
+    from px.warm.record import BuiltHost, BuiltSandbox
+    from px.warm.spec import RunSpec
+
+_KILLED = 128 + 9
+
+
+Target = tuple[str, list[str]]
+"""What to run, and its arguments."""
+
+
+def become(target: str, arguments: list[str], built: BuiltHost) -> NoReturn:
+    """Replace px by the target; what cannot be run is an error."""
+    problem = start.become(target, arguments, built)
+    if problem is None:
+        raise PxError("PX020", target=target, look="ls .px/envs/current/bin")
+    raise PxError("PX021", target=target, reason=problem)
+
+
+def run_in_sandbox(
+    context: Context, command: str, options: RunOptions, target: Callable[[BuiltSandbox], Target]
+) -> int:
+    """Build the sandbox as far as the command may, then run; try again with ``--auto-add``."""
+    more: frozenset[str] = frozenset()
+    while True:
+        lacking = None
+        try:
+            built = ensure_sandbox(context, command, more).built
+            code, lacking = _run_once(context.store, built, target(built), options)
+        except PxError as e:
+            if e.code != "PX902" or not _may_add(context, options, e, more):
+                raise
+            lacking, code = e, e.exit_code
+        if lacking is None:
+            return code
+        if not _may_add(context, options, lacking, more):
+            show(lacking)
+            return code
+        more |= _capabilities(lacking)
+        console.info(f"Adding {', '.join(sorted(more))} for this run (px sandbox add keeps it) …")
+
+
+def _run_once(store: Store, built: BuiltSandbox, target: Target, options: RunOptions) -> tuple[int, PxError | None]:
+    """The target's exit code, and the capability that it lacked if its output shows one."""
+    command = resolve(*target, InSandbox(built))
+    if command is None:
+        raise missing_program(target[0], built) or PxError(
+            "PX020", target=target[0], look=f"px run --sandbox ls {ENV}/bin"
+        )
+    engine = choose(options.engine, store.home)
+    spec = _spec(built, command, options)
+    if engine.name != "bubblewrap":
+        spec = spec.replace(image=_image_source(store, built))
+    tail = Tail(2)
+    code = engine.run(spec, stderr=tail.take)
+    if code == _KILLED and options.memory:
+        console.warn(f"the target was killed, as happens when it needs more than --memory {options.memory}")
+    return code, missing_capability(tail.text, built) if code != 0 else None
+
+
+def _spec(built: BuiltSandbox, command: list[str], options: RunOptions) -> RunSpec:
+    return start.project_spec(built, command, options.env).replace(
+        mounts=(Mount(built.root, APP, options.read_only), *options.volumes),
+        network=options.network,
+        limits=options.limits,
+        extra_ca=extra_ca(os.environ) if "PX_EXTRA_CA" in os.environ else None,
+    )
+
+
+def _image_source(store: Store, built: BuiltSandbox) -> ImageSource:
+    """The sandbox as an image, for engines that cannot run unpacked layers; packed once."""
+    from px.sandbox.encode import encode, write
+    from px.sandbox.image import read_image
+
+    image = read_image(store, built.sbx_id)
+    if image is None:
+        raise PxError("PX801", kind="image", oid=built.sbx_id)
+    packed = encode(store, image, built.project_layer)
+    path = store.home.cache("archives") / f"{packed.config.digest.removeprefix('sha256:')}.tar"
+    return ImageSource((packed.config.digest, packed.digest), lambda: write(store, packed, path))
+
+
+# --- what was missing ------------------------------------------------------------------------------------------
+
+
+def show(error: PxError) -> None:
+    sys.stderr.write("\n" + "\n".join(error.lines()) + "\n")
+
+
+def explain_failure(text: str, built: BuiltSandbox) -> None:
+    """Say which capability would have helped, if the output of a failed target shows it."""
+    error = missing_capability(text, built)
+    if error is not None:
+        show(error)
+
+
+def missing_capability(text: str, built: BuiltSandbox) -> PxError | None:
+    """The PX902 for what a failed target said was missing, or None."""
+    from px.sandbox.needs import patterns
+
+    found = [s for s in patterns.match(text, built.base) if s.capability not in built.capabilities]
+    return patterns.missing_error(found, [s.line for s in found]) if found else None
+
+
+def missing_program(name: str, built: BuiltSandbox) -> PxError | None:
+    """The PX902 for a target that is a program of a capability which the sandbox does not have, or None."""
+    from px.sandbox.needs import patterns
+
+    capability = patterns.capability_of("program", name, built.base)
+    if capability is None or capability in built.capabilities:
+        return None
+    found = patterns.Suggestion(capability, name, "")
+    return patterns.missing_error([found], [f"{name} is a program of the capability {capability}."])
+
+
+def _capabilities(error: PxError) -> frozenset[str]:
+    names = error.fields.get("capabilities", [])
+    return frozenset(names) if isinstance(names, list | tuple) else frozenset()
+
+
+def _may_add(context: Context, options: RunOptions, error: PxError, more: frozenset[str]) -> bool:
+    """Only when asked, never when frozen, and not the same capability twice."""
+    if not options.auto_add or not _capabilities(error) - more:
+        return False
+    if context.frozen_by is not None:
+        console.warn(f"--auto-add does nothing here: {context.frozen_by} is set")
+        return False
+    from px.sandbox.manifest import governing_manifest
+
+    manifest = governing_manifest(context.project.manifest.path)[0]
+    refused = [f"[tool.px.sandbox.capabilities].{name}" for name in sorted(manifest.disabled & _capabilities(error))]
+    refused += [] if manifest.auto else ["[tool.px.sandbox].auto"]
+    if refused:
+        console.warn(f"--auto-add does nothing here: {refused[0]} is false")
+    return not refused

@@ -1,0 +1,1 @@
+"""Projects whose ids are known."""

@@ -1,0 +1,3 @@
+"""The projects here are data: their own tests are not ours."""
+
+collect_ignore = ["shop"]

@@ -1,0 +1,41 @@
+"""What a warm ``px run`` imports, after a real ``px sync``; the lists are in tests/unit/test_imports.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from px.home import Home
+from tests.support.needs import need
+from tests.support.px import run_px
+from tests.unit.test_imports import RUN_ALLOWED, SANDBOX_ALLOWED, check, imported
+
+
+@pytest.mark.network
+def test_the_warm_run_imports_only_what_it_uses(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "a"\nversion = "1"\nrequires-python = ">=3.11"\n')
+    run_px("sync", cwd=tmp_path)
+    code = (
+        "import os\nos.execve = lambda *a: (_ for _ in ()).throw(SystemExit)\n"
+        "sys.argv = ['px', 'run', 'python', '-c', 'pass']\n"
+        "from px.__main__ import main\ntry:\n    main()\nexcept SystemExit:\n    pass"
+    )
+    check(imported(code, tmp_path), RUN_ALLOWED)
+
+
+@pytest.mark.network
+def test_the_warm_sandboxed_run_imports_only_what_it_uses(tmp_path: Path, warm_home: Home) -> None:
+    need("bubblewrap")
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "a"\nversion = "1"\nrequires-python = ">=3.11,<3.12"\n')
+    home = str(warm_home.root)
+    run_px("sync", "--sandbox", cwd=tmp_path, PX_HOME=home)
+    run_px("run", "--sandbox", "python", "-c", "pass", cwd=tmp_path, PX_HOME=home)  # remembers the engine
+    code = (
+        "import os\nos._exit = lambda code: (_ for _ in ()).throw(SystemExit)\n"
+        f"os.environ['PX_HOME'] = {home!r}\n"
+        "sys.argv = ['px', 'run', '--sandbox', 'python', '-c', 'pass']\n"
+        "from px.__main__ import main\n"
+        "try:\n    main()\n    raise AssertionError('it was not warm')\nexcept SystemExit:\n    pass"
+    )
+    check(imported(code, tmp_path), SANDBOX_ALLOWED)

@@ -1,0 +1,272 @@
+"""The link check on small images: what it finds, whom it blames, and what it lets pass."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import TYPE_CHECKING
+
+import pytest
+
+from px.sandbox.needs import sonames
+from px.sandbox.needs.linkcheck import Problem, check_layers, link_error
+from px.sandbox.needs.merged import Contents, base_sonames, merge
+from tests.support.elf import make_elf
+from tests.support.trees import write_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from px.home import Home
+
+LIB = "usr/lib/x86_64-linux-gnu"
+SITE = "usr/local/lib/python3.11/site-packages"
+EXT = "cpython-311-x86_64-linux-gnu.so"
+LIBC = make_elf(soname="libc.so.6", versions=("GLIBC_2.2.5", "GLIBC_2.34", "GLIBC_2.36"))
+BASE: dict[str, bytes | str] = {
+    "lib": "usr/lib",
+    "lib64": "usr/lib64",
+    f"{LIB}/libc.so.6": LIBC,
+    f"{LIB}/libz.so.1": "libz.so.1.2.13",
+    f"{LIB}/libz.so.1.2.13": make_elf("libc.so.6", soname="libz.so.1"),
+    "usr/lib64/ld-linux-x86-64.so.2": "../lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",
+    f"{LIB}/ld-linux-x86-64.so.2": make_elf(soname="ld-linux-x86-64.so.2"),
+}
+RECORD = f"{SITE}/x-1.0.dist-info/RECORD"
+
+
+def layers(tmp_path: Path, *contents: Mapping[str, bytes | str]) -> list[Contents]:
+    made = []
+    for number, content in enumerate((BASE, *contents)):
+        root = tmp_path / str(number)
+        made.append(Contents(root, write_tree(root, content), f"{tmp_path.name}-{number}"))
+    return made
+
+
+def env(files: Mapping[str, bytes | str], package: str = "x") -> dict[str, bytes | str]:
+    """Files of one distribution in site-packages, with the RECORD that says so."""
+    rows = "".join(f"{path},sha256=x,1\n" for path in files)
+    placed: dict[str, bytes | str] = {f"{SITE}/{path}": content for path, content in files.items()}
+    return placed | {f"{SITE}/{package}-1.0.dist-info/RECORD": rows.encode()}
+
+
+def check(tmp_path: Path, *contents: Mapping[str, bytes | str], base: str = "debian-12") -> tuple[Problem, ...]:
+    return check_layers(layers(tmp_path, *contents), base)
+
+
+def test_a_sound_image_has_no_problems(tmp_path: Path) -> None:
+    module = make_elf("libz.so.1", "libc.so.6", wants=(("libc.so.6", "GLIBC_2.34"),))
+    tool = make_elf("libc.so.6", interpreter="/lib64/ld-linux-x86-64.so.2")
+    assert check(tmp_path, {"usr/bin/tool": tool}, env({f"x/_x.{EXT}": module})) == ()
+
+
+def test_a_missing_library_names_the_file_the_package_and_the_capability(tmp_path: Path) -> None:
+    (problem,) = check(tmp_path, env({f"x/_x.{EXT}": make_elf("libpq.so.5", "libc.so.6")}))
+    assert problem == Problem(
+        kind="library",
+        missing="libpq.so.5",
+        file=f"{SITE}/x/_x.{EXT}",
+        package="x",
+        capability="postgres",
+        bases=("debian-12", "debian-13"),
+        library=None,
+        fatal=True,
+    )
+    error = link_error([problem], "debian-12", frozenset({"postgres"}))
+    assert error is not None
+    text = str(error)
+    assert error.code == "PX902"
+    assert "libpq.so.5" in error.what
+    assert f"{SITE}/x/_x.{EXT} (x) needs libpq.so.5" in text
+    assert "px sandbox add postgres" in text
+    assert "[tool.px.sandbox.capabilities].postgres = true" in text
+    assert "postgres = false switches it off" in text
+
+
+def test_shared_libraries_are_blamed_on_what_is_missing_anyway(tmp_path: Path) -> None:
+    needed = ("libglib-2.0.so.0", "libGL.so.1", "libpq.so.5", "libcurl.so.4", "libmagic.so.1")
+    problems = check(tmp_path, env({f"x/_x.{EXT}": make_elf(*needed)}))
+    error = link_error(problems, "debian-12")
+    assert error is not None
+    assert error.fix[0] == "Run: px sandbox add curl magic opengl postgres"
+    assert error.fix[1].endswith("[tool.px.sandbox.capabilities]: curl, magic, opengl, postgres")
+    (alone,) = check(tmp_path / "alone", env({f"x/_x.{EXT}": make_elf("libglib-2.0.so.0")}))
+    assert alone.capability == "glib"
+
+
+def test_a_newer_glibc_names_the_base_that_would_do(tmp_path: Path) -> None:
+    module = make_elf("libc.so.6", wants=(("libc.so.6", "GLIBC_2.38"),))
+    (problem,) = check(tmp_path, env({f"x/_x.{EXT}": module}))
+    assert (problem.kind, problem.missing, problem.library) == ("version", "GLIBC_2.38", "libc.so.6")
+    assert (problem.bases, problem.package, problem.fatal) == (("debian-13",), "x", True)
+    error = link_error([problem], "debian-12")
+    assert error is not None
+    assert 'set [tool.px.sandbox].base = "debian-13"' in error.fix[0]
+
+
+def test_a_glibc_that_no_base_has_says_so(tmp_path: Path) -> None:
+    module = make_elf("libc.so.6", wants=(("libc.so.6", "GLIBC_2.99"),))
+    (problem,) = check(tmp_path, env({f"x/_x.{EXT}": module}))
+    error = link_error([problem], "debian-12")
+    assert error is not None
+    assert "choose an older version of x" in error.fix[0]
+
+
+def test_weak_versions_and_libraries_without_versions_pass(tmp_path: Path) -> None:
+    plain = make_elf(soname="libplain.so.1")
+    module = make_elf(
+        "libc.so.6",
+        "libplain.so.1",
+        weak=(("libc.so.6", "GLIBC_2.99"),),
+        wants=(("libplain.so.1", "PLAIN_1"),),
+    )
+    assert check(tmp_path, {f"{LIB}/libplain.so.1": plain}, env({f"x/_x.{EXT}": module})) == ()
+
+
+def test_plugins_and_unknown_libraries_are_warnings(tmp_path: Path) -> None:
+    files: dict[str, bytes | str] = {
+        f"x/_x.{EXT}": make_elf("libcuda.so.1"),
+        "x/plugins/libqsqlpsql.so": make_elf("libpq.so.5"),
+        f"x/tests/_t.{EXT}": make_elf("libcurl.so.4"),
+    }
+    problems = check(tmp_path, env(files))
+    assert {p.missing: p.fatal for p in problems} == {"libcuda.so.1": False, "libpq.so.5": False, "libcurl.so.4": False}
+    assert link_error(problems, "debian-12") is None
+
+
+def test_what_the_package_brings_and_preloads_is_no_problem(tmp_path: Path) -> None:
+    files: dict[str, bytes | str] = {
+        f"x/_x.{EXT}": make_elf("libgomp.so.1"),
+        "x/vendor/libgomp.so.1": make_elf(soname="libgomp.so.1"),
+    }
+    assert check(tmp_path, env(files)) == ()
+    (problem,) = check(tmp_path / "other", env(files), env({f"y/_y.{EXT}": make_elf("libgomp.so.1")}, "y"))
+    assert (problem.package, problem.capability, problem.fatal) == ("y", "openmp", True)
+
+
+@pytest.mark.parametrize("path", ["$ORIGIN/../x.libs", "${ORIGIN}/../x.libs", f"/{SITE}/x.libs", "/opt/$LIB"])
+@pytest.mark.parametrize("tag", ["rpath", "runpath"])
+def test_search_paths(tmp_path: Path, tag: str, path: str) -> None:
+    module = make_elf("libpq.so.5", **{tag: path})  # type: ignore[arg-type]
+    place = "opt/lib/x86_64-linux-gnu" if "LIB" in path else f"{SITE}/x.libs"
+    content = {f"{SITE}/x/_x.{EXT}": module, f"{place}/libpq.so.5": make_elf(soname="libpq.so.5")}
+    assert check(tmp_path, content) == ()
+
+
+def test_runpath_hides_rpath_as_in_the_loader(tmp_path: Path) -> None:
+    module = make_elf("libpq.so.5", rpath="/opt/a", runpath="/opt/b")
+    content = {"usr/bin/x": module, "opt/a/libpq.so.5": make_elf(soname="libpq.so.5")}
+    assert [p.missing for p in check(tmp_path, content)] == ["libpq.so.5"]
+
+
+def test_directories_of_ld_so_conf_are_searched(tmp_path: Path) -> None:
+    tool = make_elf("libpq.so.5")
+    content = {"usr/bin/x": tool, "opt/pg/libpq.so.5": make_elf(soname="libpq.so.5")}
+    assert len(check(tmp_path / "without", content)) == 1
+    assert check(tmp_path / "with", {**content, "etc/ld.so.conf.d/pg.conf": b"# pg\n/opt/pg\n" + b" " * 64}) == ()
+
+
+def test_the_wrong_architecture_is_passed_over(tmp_path: Path) -> None:
+    content = {"usr/bin/x": make_elf("libpq.so.5"), f"{LIB}/libpq.so.5": make_elf(machine="aarch64")}
+    assert [p.missing for p in check(tmp_path, content)] == ["libpq.so.5"]
+
+
+def test_a_higher_layer_replaces_a_lower_one(tmp_path: Path) -> None:
+    old, new = make_elf(soname="libq.so.1", versions=("Q_1",)), make_elf(soname="libq.so.1", versions=("Q_1", "Q_2"))
+    tool = make_elf("libq.so.1", wants=(("libq.so.1", "Q_2"),))
+    low = {f"{LIB}/libq.so.1": old, "usr/bin/x": tool}
+    (problem,) = check(tmp_path / "a", low)
+    assert (problem.kind, problem.fatal) == ("version", True)
+    assert check(tmp_path / "b", low, {f"{LIB}/libq.so.1": new}) == ()
+    assert check(tmp_path / "c", low, {f"{LIB}/libq.so.1": "libq.so.1.2", f"{LIB}/libq.so.1.2": new}) == ()
+
+
+def test_system_files_are_fatal_in_the_usual_places_only(tmp_path: Path) -> None:
+    sums = b"0123  usr/bin/psql\n0123  usr/lib/x86_64-linux-gnu/caca/plugin.so\n"
+    content: dict[str, bytes | str] = {
+        "usr/bin/psql": make_elf("libpq.so.5"),
+        f"{LIB}/caca/plugin.so": make_elf("libGL.so.1"),
+        "var/lib/dpkg/status.d/psql.md5sums": sums,
+    }
+    problems = check(tmp_path, content)
+    assert [(p.missing, p.package, p.fatal) for p in problems] == [
+        ("libpq.so.5", "psql", True),
+        ("libGL.so.1", "psql", False),
+    ]
+
+
+def test_programs_that_a_distribution_installs_are_fatal(tmp_path: Path) -> None:
+    record = b"x/_x.so,,\n../../../bin/tool,,\n"
+    content: dict[str, bytes | str] = {
+        f"{SITE}/x/_x.so": make_elf("libc.so.6"),
+        f"{SITE}/x/bin/helper": make_elf("libcurl.so.4", interpreter="/lib64/ld-linux-x86-64.so.2"),
+        "usr/local/bin/tool": make_elf("libpq.so.5", interpreter="/lib64/ld-linux-x86-64.so.2"),
+        RECORD: record + b"x/bin/helper,,\n",
+    }
+    problems = check(tmp_path, content)
+    assert [(p.missing, p.package, p.fatal) for p in problems] == [
+        ("libpq.so.5", "x", True),
+        ("libcurl.so.4", "x", False),
+    ]
+
+
+def test_a_missing_loader_is_a_problem(tmp_path: Path) -> None:
+    (problem,) = check(tmp_path, {"usr/bin/x": make_elf(interpreter="/lib/ld-musl-x86_64.so.1")})
+    assert (problem.kind, problem.missing, problem.fatal) == ("interpreter", "/lib/ld-musl-x86_64.so.1", True)
+
+
+def test_a_program_for_another_system_inside_a_distribution_is_not_fatal(tmp_path: Path) -> None:
+    """It has no modules of its own, so that all its files count; one that it installs has to run."""
+    foreign = make_elf(interpreter="/lib/ld-linux.so.2")
+    content = env({"x/flac-linux-x86": foreign}) | {"usr/local/bin/tool": foreign}
+    content[RECORD] = b"x/flac-linux-x86,,\n../../../bin/tool,,\n"
+    problems = check(tmp_path, content)
+    found = [(p.missing, posixpath.basename(p.file), p.fatal) for p in problems]
+    error = link_error(problems, "debian-12")
+    assert error is not None
+    assert error.fix[0] == "usr/local/bin/tool was made for another system: use another version or wheel of x"
+    assert found == [("/lib/ld-linux.so.2", "tool", True), ("/lib/ld-linux.so.2", "flac-linux-x86", False)]
+
+
+def test_links_in_circles_end(tmp_path: Path) -> None:
+    content: dict[str, bytes | str] = {
+        "usr/bin/x": make_elf("libq.so.1"),
+        f"{LIB}/libq.so.1": "libq.so.2",
+        f"{LIB}/libq.so.2": "libq.so.1",
+    }
+    assert [p.missing for p in check(tmp_path, content)] == ["libq.so.1"]
+
+
+def test_base_sonames_are_the_names_that_programs_ask_for(tmp_path: Path) -> None:
+    found = base_sonames(layers(tmp_path), "x86_64")
+    assert found == {"libc.so.6", "libz.so.1", "libz.so.1.2.13", "ld-linux-x86-64.so.2"}
+    assert base_sonames(layers(tmp_path / "again"), "aarch64") == frozenset()
+
+
+def test_hard_links_are_files_too(tmp_path: Path) -> None:
+    from px.store.tree import TreeWriter
+
+    writer = TreeWriter(tmp_path / "tree")
+    writer.file(f"{LIB}/libq.so.1", make_elf(soname="libq.so.1"))
+    writer.hardlink("opt/q/libq.so.1", f"{LIB}/libq.so.1")
+    merged = merge([Contents(tmp_path / "tree", writer.finish())])  # type: ignore[arg-type]
+    found = merged.at("opt/q/libq.so.1")
+    assert found is not None
+    assert found.elf.soname == "libq.so.1"
+
+
+def test_layers_are_read_once_and_kept(tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = layers(tmp_path, env({f"x/_x.{EXT}": make_elf("libpq.so.5", wants=(("libc.so.6", "GLIBC_2.99"),))}))
+    first = check_layers(made, "debian-12", home)
+    assert first
+    monkeypatch.setattr("px.sandbox.needs.inspection.read_elf", None)
+    assert check_layers(made, "debian-12", home) == first
+
+
+@pytest.mark.parametrize(
+    ("version", "bases"),
+    [("GLIBC_2.38", ("debian-13",)), ("OPENSSL_3.4.0", ("debian-13",)), ("OPENSSL_3.0.9", ("debian-12", "debian-13")),
+     ("GLIBC_9.9", ()), ("OPENSSL_1_1_1", ())],
+)  # fmt: skip
+def test_the_bases_that_have_a_symbol_version(version: str, bases: tuple[str, ...]) -> None:
+    assert sonames.bases_for_version(version) == bases
