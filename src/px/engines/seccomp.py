@@ -102,7 +102,12 @@ def _deny(row: Mapping[str, Any], column: int) -> Iterator[Instruction]:
 
 def _match(row: Mapping[str, Any], column: int) -> Iterator[Instruction]:
     """Look at one argument of a call; the call number is loaded again for the rules that follow."""
-    check = [load(_ARGUMENTS + 8 * row["argument"]), *_argument(row), load(_NUMBER)]
+    check = [load(_ARGUMENTS + 8 * row["argument"]), *_argument(row)]
+    if condition := row.get("only_if"):
+        # Without any of these bits, the rest of the rule is skipped.
+        bits = Instruction(_JSET, condition["any_bit"], false=len(check))
+        check = [load(_ARGUMENTS + 8 * condition["argument"]), bits, *check]
+    check.append(load(_NUMBER))
     for number in _numbers(row, column):
         yield Instruction(_JEQ, number, false=len(check))
         yield from check

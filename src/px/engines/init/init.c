@@ -10,7 +10,9 @@
  *   2. reaps orphans, and ends with the target's exit code (128 + n for a signal), which ends the sandbox;
  *   3. passes on signals that come from outside the sandbox; those of the terminal reach the target by themselves;
  *   4. ends, and with it every process of the sandbox, when the px that started it is gone, kill -9 included:
- *      descriptor FD is one end of a pipe or socket whose other end only that px has.
+ *      descriptor FD is one end of a pipe or socket whose other end only that px has;
+ *   5. closes the host's abstract sockets, where the kernel can (Linux 6.12 and newer): they belong to the network
+ *      namespace, so a sandbox that shares the host's network would reach them.
  *
  * With a program to run it runs it.  Without, it serves requests that arrive on FD, a SOCK_SEQPACKET socket: see
  * px/engines/session.py for the other side.  Freestanding C without a libc: it must run in any root file system.
@@ -41,6 +43,9 @@
 #define MSG_CMSG_CLOEXEC 0x40000000
 #define SOL_SOCKET 1
 #define SCM_RIGHTS 1
+#define LANDLOCK_CREATE_RULESET 444 /* the same on every machine; older headers do not know them */
+#define LANDLOCK_RESTRICT_SELF 446
+#define LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET 1
 
 #define LONGEST_PATH 4096
 #define LARGEST_COMMAND (4 << 20) /* twice what execve takes for arguments and environment */
@@ -319,6 +324,20 @@ static void serve(int channel)
 		sys(__NR_close, rights.fds[i], 0, 0, 0, 0);
 }
 
+/* A Landlock domain that forbids nothing but abstract sockets of other domains.  No older kernel knows it: there the
+ * first call fails, and everything is as it was.  bubblewrap has set no_new_privs, which the second call needs. */
+static void close_abstract_sockets(void)
+{
+	struct {
+		__u64 files, ports, scoped;
+	} rules = {0, 0, LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET};
+	long fd = sys(LANDLOCK_CREATE_RULESET, (long)&rules, sizeof rules, 0, 0, 0);
+	if (fd < 0)
+		return;
+	sys(LANDLOCK_RESTRICT_SELF, fd, 0, 0, 0, 0);
+	sys(__NR_close, fd, 0, 0, 0, 0);
+}
+
 /* --- process 1 -------------------------------------------------------------------------------------------- */
 
 static int exit_code(int status)
@@ -378,6 +397,7 @@ void begin(long *stack)
 	block_signals(1);
 	/* Nobody in the sandbox may look into process 1: its descriptors are what ties the sandbox to px. */
 	sys(__NR_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
+	close_abstract_sockets();
 	if (channel > 3)
 		sys(__NR_close_range, 3, channel - 1, 0, 0, 0);
 	close_from(channel < 0 ? 3 : channel + 1);
