@@ -1,7 +1,8 @@
 """What a sandbox adds to a Metaflow step: plain, local, at a provider, and with PyPI's ``metaflow-sandbox``.
 
 The providers are played by ``tests/servers``, which run every command in a real px sandbox; S3 is moto's server.  All
-contenders run the same flow in the same round.  ``PX_BENCH_WIDTH=50`` sets the width of the foreach (0 skips it).
+contenders run the same flow in the same round.  ``PX_BENCH_WIDTH=50`` sets the width of the foreach (0 skips it),
+``PX_BENCH_START=0.3`` the seconds that a provider takes to make a sandbox, besides what a local one takes.
 """
 
 from __future__ import annotations
@@ -84,7 +85,9 @@ def main() -> None:
         env = _clean(home.root)
         remote = {**env, **stack.enter_context(s3_server()), "METAFLOW_SANDBOX_STAGE_MICROMAMBA": "0"}
         for kind in ("e2b", "daytona"):
-            remote.update(stack.enter_context(serving(kind, home)).env)
+            server = stack.enter_context(serving(kind, home))
+            server.faults(create_delay=float(os.environ.get("PX_BENCH_START", "0.3")))
+            remote.update(server.env)
         peer = _peer(Path(name))
         _steps(work, env, remote, peer)
         width = int(os.environ.get("PX_BENCH_WIDTH", "50"))
@@ -107,6 +110,8 @@ def _contenders(
     work: Path, flow: list[str], env: Mapping[str, str], remote: Mapping[str, str], peer: Path
 ) -> dict[str, object]:
     ours = sys.executable
+    # The path of this home is too long for the socket of a fork server, so there is none.
+    plain = {**remote, "PX_HOME": str(work.parent / ("home" * 25))}
 
     def run(python: str | Path, variables: Mapping[str, str], *options: str) -> object:
         return command([python, *flow, *options], cwd=work, env=variables)
@@ -118,6 +123,8 @@ def _contenders(
         "--with sandbox, S3": run(ours, remote, "--with", "sandbox"),
         "--with e2b": run(ours, remote, "--with", "e2b"),
         "--with daytona": run(ours, remote, "--with", "daytona"),
+        "--with e2b, without the fork server": run(ours, plain, "--with", "e2b"),
+        "--with daytona, without the fork server": run(ours, plain, "--with", "daytona"),
         "metaflow-sandbox --with e2b": run(peer, remote, "--with", "e2b"),
         "metaflow-sandbox --with daytona": run(peer, remote, "--with", "daytona"),
     }

@@ -15,9 +15,10 @@ from px.engines.bubblewrap import Bubblewrap
 from px.engines.session import Session
 from px.errors import PxError
 from px.home import Home
-from px.sandbox.layers import base as bases
+from px.platforms import DEFAULT_BASE
 from px.store.objects import Store
 from px.warm.spec import Mount, RunSpec, User
+from px.workflow.sandbox import bare_sandbox
 
 if TYPE_CHECKING:
     from px.engines.remote import Process
@@ -129,6 +130,4 @@ def _session(network: bool) -> Session:
 
 @cache
 def _layers() -> tuple[Path, ...]:
-    store = Store(Home.from_environment())
-    base = bases.ensure_base(store, bases.load_base_lock(bases.DEFAULT, bases.host_architecture()))
-    return base.tree, bases.ensure_bytecode_layer(store, base).tree
+    return tuple(map(Path, bare_sandbox(Store(Home.from_environment()), DEFAULT_BASE).layers))

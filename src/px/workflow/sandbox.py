@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING
 from px import console
 from px.debian.lock import file_name
 from px.platforms import host_architecture
+from px.project.discovery import try_discover
 from px.sandbox.definition import Derived, derive
 from px.sandbox.image import Image, ensure_image, image_directory
-from px.sandbox.layers.base import ensure_base, ensure_bytecode_layer, load_base_lock
+from px.sandbox.layers.base import ensure_base, ensure_bytecode_layer, known_bases, load_base_lock
 from px.sandbox.layers.project import ensure_project_layer
 from px.warm.record import BuiltSandbox, look_at_table
 from px.warm.spec import PATH
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from px.project.selection import Selection
     from px.project.situation import Situation
     from px.sandbox.layers.layer import Layer
@@ -61,6 +64,20 @@ def build_sandbox(situation: Situation, selection: Selection, more: frozenset[st
         project_layer=own.oid if own else "",
         tables={name: look_at_table(name) for name in (f"bases/{lock}", *_TABLES)},
     )
+
+
+def project_around(directory: Path) -> Path | None:
+    """The root of the project around a directory, if it has a lock or a ``[tool.px]`` table; None without one."""
+    found = try_discover(directory)
+    if found is None:
+        return None
+    has_table = b"[tool.px" in found.manifest.path.read_bytes()
+    return found.root if has_table or found.lock.is_file() else None
+
+
+def bare_bases() -> tuple[str, ...]:
+    """The names that :func:`bare_sandbox` takes, the default first."""
+    return known_bases()
 
 
 def bare_sandbox(store: Store, base_name: str) -> BuiltSandbox:

@@ -15,16 +15,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from metaflow_extensions.sandbox.plugins.backend import (
-    LABEL,
-    Refused,
-    Resources,
-    SandboxConfig,
-    SandboxGone,
-    Unavailable,
-)
+from metaflow_extensions.sandbox.plugins.backend import LABEL, Network, Resources, SandboxConfig
 from metaflow_extensions.sandbox.plugins.backends import get_remote_backend
-from metaflow_extensions.sandbox.plugins.sandbox_executor import LauncherLostError, SandboxExecutor, TaskSpec
+from metaflow_extensions.sandbox.plugins.errors import Refused, SandboxGone, Unavailable
+from metaflow_extensions.sandbox.plugins.remote.task import TaskSpec
+from metaflow_extensions.sandbox.plugins.sandbox_executor import RunLostError, SandboxExecutor
 
 from .conftest import Server
 
@@ -43,15 +38,14 @@ def executor(fresh: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sa
     def make(*, retries: int = 2, lease: int = usual, parent: int | None = None) -> SandboxExecutor:
         config = SandboxConfig(labels=LABELS, lease_seconds=lease)
         backend = get_remote_backend(fresh.kind)
-        return SandboxExecutor(backend, config, say=said.append, infra_retries=retries, parent=parent)
+        return SandboxExecutor(backend, config, infra_retries=retries, parent=parent)
 
-    said: list[str] = []
     return make
 
 
 def lines(text: str) -> list[str]:
-    """The messages of Metaflow log lines."""
-    return [line.partition("]")[2] for line in text.splitlines()]
+    """The messages of Metaflow log lines; what the executor itself says is not one."""
+    return [line.partition("]")[2] for line in text.splitlines() if line.startswith("[MFLOG|")]
 
 
 def test_streams_apart_and_the_exit_code_is_the_tasks(
@@ -185,8 +179,8 @@ def test_the_time_limit_ends_the_task_and_says_so(
     assert "limit of 1 seconds" in capfd.readouterr().err
 
 
-def test_a_lost_launcher_takes_the_sandbox_with_it(executor: Callable[..., SandboxExecutor], fresh: Server) -> None:
-    with pytest.raises(LauncherLostError):
+def test_a_lost_run_takes_the_sandbox_with_it(executor: Callable[..., SandboxExecutor], fresh: Server) -> None:
+    with pytest.raises(RunLostError):
         executor(parent=1 << 22).run(TaskSpec("sleep 60", {}))
     assert fresh.stats()["alive"] == []
 
@@ -195,13 +189,14 @@ def test_the_lease_is_renewed_while_the_task_runs(executor: Callable[..., Sandbo
     assert executor(lease=3).run(TaskSpec("for i in $(seq 50); do echo $i; sleep 0.1; done", {})) == 0
 
 
-def test_a_killed_launcher_leaves_nothing_after_the_lease(fresh: Server, tmp_path: Path) -> None:
+def test_a_killed_trampoline_leaves_nothing_after_the_lease(fresh: Server, tmp_path: Path) -> None:
     program = (
         "from metaflow_extensions.sandbox.plugins.backend import *\n"
         "from metaflow_extensions.sandbox.plugins.backends import get_remote_backend\n"
-        "from metaflow_extensions.sandbox.plugins.sandbox_executor import *\n"
+        "from metaflow_extensions.sandbox.plugins.remote.task import TaskSpec\n"
+        "from metaflow_extensions.sandbox.plugins.sandbox_executor import SandboxExecutor\n"
         f"config = SandboxConfig(labels={LABELS!r}, lease_seconds=3)\n"
-        f"executor = SandboxExecutor(get_remote_backend({fresh.kind!r}), config, say=print, infra_retries=0)\n"
+        f"executor = SandboxExecutor(get_remote_backend({fresh.kind!r}), config, infra_retries=0)\n"
         "executor.run(TaskSpec('echo begun; sleep 600', {}))\n"
     )
     process = subprocess.Popen(
@@ -251,8 +246,6 @@ def test_options_reach_the_provider_or_are_refused(executor: Callable[..., Sandb
 
 def test_the_servers_fail_closed(executor: Callable[..., SandboxExecutor], fresh: Server) -> None:
     """An egress list is the thing that must never be dropped in silence; these servers cannot enforce one."""
-    from metaflow_extensions.sandbox.plugins.backend import Network
-
     backend = get_remote_backend(fresh.kind)
     with pytest.raises(Refused, match="does not implement"):
         backend.create(SandboxConfig(network=Network(only=("10.0.0.0/8",)), labels=LABELS))

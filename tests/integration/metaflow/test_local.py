@@ -159,9 +159,7 @@ def test_memory_is_bounded(workspace: Workspace) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_the_end_of_the_launcher_ends_the_sandbox(
-    workspace: Workspace, sandbox_home: Home, number: signal.Signals
-) -> None:
+def test_the_end_of_the_run_ends_the_sandbox(workspace: Workspace, sandbox_home: Home, number: signal.Signals) -> None:
     process = workspace.popen("ends.py", "run", "--with", "sandbox", "--how", "hang")
     assert process.stdout is not None
     for line in process.stdout:
@@ -245,7 +243,7 @@ def test_the_project_around_the_flow(index: Index, app: Path, workspace: Workspa
     """Its locked packages are in the sandbox, under the sbx_id that `px run --sandbox` has there."""
     assert index.url
     (app / "flow.py").write_text(PROJECT_FLOW)
-    (app / "hello.py").write_text("")  # the launcher needs something to import; the sandbox has the real one
+    (app / "hello.py").write_text("")  # the run needs something to import; the sandbox has the real one
     inside = Workspace(app, workspace.env)
     subprocess.run([PX, "sync", "--sandbox"], cwd=app, env=inside.env, check=True, capture_output=True)
     (app / "hello.py").unlink()

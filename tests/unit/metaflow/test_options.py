@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 from metaflow.plugins.resources_decorator import ResourcesDecorator
 from metaflow.plugins.timeout_decorator import TimeoutDecorator
 
-from metaflow_extensions.sandbox.plugins import sandbox_env
-from metaflow_extensions.sandbox.plugins.backend import Network, Resources, SandboxConfig, Unusable
+from metaflow_extensions.sandbox.plugins import options, variables
+from metaflow_extensions.sandbox.plugins.backend import Network, Resources, SandboxConfig
 from metaflow_extensions.sandbox.plugins.backends import get_backend
+from metaflow_extensions.sandbox.plugins.errors import Unusable
 from metaflow_extensions.sandbox.plugins.sandbox_cli import Trampoline
 from metaflow_extensions.sandbox.plugins.sandbox_decorator import (
     HIDDEN,
     E2BDecorator,
     PinnedEntrypoint,
     SandboxDecorator,
-    _merged_resources,
-    _number,
-    _time_limit,
-    parse_network,
 )
 
 
@@ -43,7 +38,7 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_network(value: object, expected: Network) -> None:
-    assert parse_network(value) == expected
+    assert options.network(value) == expected
 
 
 @pytest.mark.parametrize(
@@ -60,26 +55,26 @@ def test_resources_merge_as_batch_does(
     own: dict[str, object], resources: dict[str, object] | None, expected: dict[str, str]
 ) -> None:
     decorators = [] if resources is None else [ResourcesDecorator(attributes=resources)]
-    assert _merged_resources(decorators, SandboxDecorator(attributes=own)) == expected
+    assert options.merged_resources(decorators, SandboxDecorator(attributes=own)) == expected
 
 
 def test_the_shorter_of_two_time_limits_holds() -> None:
     timeout = TimeoutDecorator(attributes={"seconds": 100})
     timeout.init()
-    assert _time_limit([], None) == 5 * 24 * 3600
-    assert _time_limit([], 30) == 30
-    assert _time_limit([timeout], None) == 110, "@timeout ends the step from inside first"
-    assert _time_limit([timeout], 60) == 60
+    assert options.time_limit([], None) == 5 * 24 * 3600
+    assert options.time_limit([], 30) == 30
+    assert options.time_limit([timeout], None) == 110, "@timeout ends the step from inside first"
+    assert options.time_limit([timeout], 60) == 60
 
 
 @pytest.mark.parametrize("key", ["cpu", "memory", "gpu", "disk", "timeout"])
 @pytest.mark.parametrize("value", ["many", "-5", "nan", "inf", "0"])
 def test_numbers_that_make_no_sense(key: str, value: str) -> None:
     if value == "0" and key in ("gpu", "disk"):
-        assert _number({key: value}, key, int) == 0, "none of it, which every sandbox can have"
+        assert options.whole_number({key: value}, key) == 0, "none of it, which every sandbox can have"
         return
     with pytest.raises(Unusable, match=f"{key}='{value}'"):
-        _number({key: value}, key, int)
+        options.whole_number({key: value}, key)
 
 
 @pytest.mark.parametrize("env", ["A=B", ["A"], {"": "a"}, {"A=B": "c"}, {"A": "a\0b"}])
@@ -92,7 +87,7 @@ def test_variables_that_make_no_sense(env: object) -> None:
 def test_a_setting_below_what_can_work(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"metaflow.metaflow_config.{name}", 0)
     with pytest.raises(Unusable, match=f"unset METAFLOW_{name}"):
-        SandboxDecorator(attributes={}).config({})
+        options.sandbox_config(SandboxDecorator(attributes={}).attributes, {})
 
 
 def test_values_of_env_do_not_stay_in_the_attributes() -> None:
@@ -142,23 +137,23 @@ def test_an_unknown_backend_names_the_nearest() -> None:
 
 def test_forwarded_names() -> None:
     environ = {"A": "1", "B": "2", "E2B_API_KEY": "k"}
-    assert sandbox_env.forwarded(environ, "A, C") == {"A": "1"}
-    assert sandbox_env.forwarded(environ, "") == {}
+    assert variables.forwarded(environ, "A, C") == {"A": "1"}
+    assert variables.forwarded(environ, "") == {}
     with pytest.raises(Unusable, match="SANDBOX_FORWARD=A"):
-        sandbox_env.forwarded(environ, "A,E2B_API_KEY")
+        variables.forwarded(environ, "A,E2B_API_KEY")
     with pytest.raises(Unusable, match="names, not values"):
-        sandbox_env.forwarded(environ, "A=1")
+        variables.forwarded(environ, "A=1")
 
 
 def test_only_the_datastores_own_credentials_cross() -> None:
     environ = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AZURE_CLIENT_SECRET": "c", "OTHER": "d"}
-    assert sandbox_env.datastore_credentials(environ, "s3") == {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
-    assert sandbox_env.datastore_credentials(environ, "azure") == {"AZURE_CLIENT_SECRET": "c"}
-    assert sandbox_env.datastore_credentials(environ, "local") == {}
+    assert variables.datastore_credentials(environ, "s3") == {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+    assert variables.datastore_credentials(environ, "azure") == {"AZURE_CLIENT_SECRET": "c"}
+    assert variables.datastore_credentials(environ, "local") == {}
 
 
 def test_the_name_of_a_flow_is_one_word_of_the_remote_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["/home/me/my flow.py", "--datastore=s3", "sandbox", "step", "start"])
-    trampoline = Trampoline(SimpleNamespace(obj=None), "start", None, "e2b", {"run_id": "1"})
+    trampoline = Trampoline(None, "start", {}, {"run_id": "1"})
     command, _ = trampoline._command("python")
     assert command == "python -u 'my flow.py' --datastore=s3 step start --run-id 1"

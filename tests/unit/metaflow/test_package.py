@@ -16,24 +16,24 @@ from pathlib import Path
 
 import pytest
 
-from metaflow_extensions.sandbox.plugins import local_metadata, package_bytecode, task_runner
-from metaflow_extensions.sandbox.plugins.launch_step import command_index
-from metaflow_extensions.sandbox.plugins.sandbox_executor import task_script
+from metaflow_extensions.sandbox.plugins.remote import bytecode, metadata, runner
+from metaflow_extensions.sandbox.plugins.remote.task import task_script
+from metaflow_extensions.sandbox.plugins.sandbox_cli import _command_index
 
 
 @pytest.fixture
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     monkeypatch.setenv("PX_HOME", str(tmp_path / "home"))
-    package_bytecode.compiled_modules.cache_clear()
-    found = {name: Path(path) for path, name in package_bytecode.compiled_modules()}
-    package_bytecode.compiled_modules.cache_clear()
+    bytecode.compiled_modules.cache_clear()
+    found = {name: Path(path) for path, name in bytecode.compiled_modules()}
+    bytecode.compiled_modules.cache_clear()
     return found
 
 
 def test_modules_have_the_names_that_python_looks_for(modules: dict[str, Path]) -> None:
     tag = sys.implementation.cache_tag
     assert f"metaflow/__pycache__/__init__.{tag}.pyc" in modules
-    assert f"metaflow_extensions/sandbox/plugins/__pycache__/task_runner.{tag}.pyc" in modules
+    assert f"metaflow_extensions/sandbox/plugins/remote/__pycache__/runner.{tag}.pyc" in modules
     assert len(set(modules.values())) == len(modules)
 
 
@@ -43,8 +43,8 @@ def test_compiled_modules_are_used_whatever_the_time_of_the_source(tmp_path: Pat
     source.write_text("answer = 'compiled'\n")
     cache = tmp_path / "cache"
     cache.mkdir()
-    file = package_bytecode._compiled(source, "one.py", cache)
-    assert package_bytecode._compiled(source, "one.py", cache) == file
+    file = bytecode._compiled(source, "one.py", cache)
+    assert bytecode._compiled(source, "one.py", cache) == file
     target = Path(importlib.util.cache_from_source(str(source), optimization=""))
     target.parent.mkdir(exist_ok=True)
     target.write_bytes(file.read_bytes())
@@ -52,7 +52,7 @@ def test_compiled_modules_are_used_whatever_the_time_of_the_source(tmp_path: Pat
     program = "import one; print(one.answer, one.__file__)"
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["compiled", str(source)]
-    assert package_bytecode._compiled(source, "one.py", cache) != file, "another source is another file"
+    assert bytecode._compiled(source, "one.py", cache) != file, "another source is another file"
 
 
 @pytest.fixture
@@ -69,13 +69,13 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 def test_a_package_is_fetched_by_its_address(address: str, tmp_path: Path) -> None:
     content = (tmp_path / "package").read_bytes()
-    task_runner.fetch(f"{address}/package", hashlib.sha1(content).hexdigest(), str(tmp_path / "job.tar"))
+    runner.fetch(f"{address}/package", hashlib.sha1(content).hexdigest(), str(tmp_path / "job.tar"))
     assert (tmp_path / "job.tar").read_bytes() == content
 
 
 @pytest.mark.parametrize("path", ["package", "missing"])
 def test_what_is_not_the_package_is_left_to_metaflows_own_command(address: str, tmp_path: Path, path: str) -> None:
-    task_runner.fetch(f"{address}/{path}", "0" * 40, str(tmp_path / "job.tar"))
+    runner.fetch(f"{address}/{path}", "0" * 40, str(tmp_path / "job.tar"))
     assert not (tmp_path / "job.tar").exists()
 
 
@@ -95,12 +95,12 @@ def test_metaflows_own_download_is_for_where_the_package_is_not_there(tmp_path: 
 
 def test_where_metaflows_own_options_end() -> None:
     argv = ["flow.py", "--with", "sandbox", "--quiet", "sandbox", "step", "start", "--run-id", "1"]
-    assert command_index(argv) == 4
+    assert _command_index(argv) == 4
 
 
 def test_a_record_that_vanishes_is_not_missed(tmp_path: Path) -> None:
     """Other tasks of the run rename theirs while this one's are collected."""
     (tmp_path / "here").write_text("{}")
-    packed = local_metadata._tar({"here": tmp_path / "here", "gone": tmp_path / "gone"})
+    packed = metadata._tar({"here": tmp_path / "here", "gone": tmp_path / "gone"})
     with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
         assert tar.getnames() == ["here"]

@@ -1,7 +1,7 @@
 """What Metaflow registers: three step decorators and one trampoline command.
 
-``sandbox`` is a trampoline group, not a plain one: Metaflow then knows that the process behind it only
-delegates, and runs no task hooks there.
+``sandbox`` is a trampoline group: Metaflow then knows that ``sandbox step`` only takes a task elsewhere, and calls no
+task hooks there.
 """
 
 STEP_DECORATORS_DESC = [

@@ -1,64 +1,26 @@
-"""What a sandbox backend is: the interface, the values that cross it, and the ways in which it can fail.
+"""What a sandbox backend is: the interface, and the values that cross it.
 
-The lowest layer: it imports the standard library and nothing else.  Concrete backends subclass
-:class:`RemoteBackend` (a provider, reached through its SDK) or :class:`SandboxBackend` alone.
+A provider's backend is a subclass of :class:`RemoteBackend`; the local one is a :class:`SandboxBackend`.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import os
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from metaflow_extensions.sandbox.plugins.errors import BackendError, Unavailable, Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
-DOCS = "docs/reference/metaflow-configuration.md"
+# Libraries that the SDKs stand on. The SDKs let their errors through when a connection breaks.
 TRANSPORTS = ("httpx", "httpx_ws", "httpcore", "wsproto", "urllib3", "exceptiongroup", "connectrpc", "pyqwest")
-"""Libraries below the SDKs, whose own errors the SDKs pass on when a connection breaks."""
+# Every sandbox that this extension makes has this label, with the value "metaflow". It is found again by that.
 LABEL = "px-sandbox"
-"""Every sandbox made here carries this label with the value ``metaflow``, so that it can be found again."""
-
-
-class BackendError(Exception):
-    """A failure that a user can act on: what happened, and the command that fixes it."""
-
-    def __init__(self, what: str, *, fix: Sequence[str] = (), read: str = DOCS):
-        super().__init__(what)
-        self.what = what
-        self.fix = tuple(fix)
-        self.read = read
-
-    def __str__(self) -> str:
-        lines = [self.what]
-        if self.fix:
-            lines += ["Fix:", *(f"  • {line}" for line in self.fix)]
-        return "\n".join([*lines, f"Read: {self.read}"])
-
-
-class Unusable(BackendError):
-    """The configuration cannot work: an SDK, a key or a datastore is missing, or an option cannot be honoured."""
-
-
-class Refused(BackendError):
-    """The provider said no for good: asking again would get the same answer."""
-
-
-class Unavailable(BackendError):
-    """The provider or the way to it failed; the same request may succeed later."""
-
-    def __init__(self, what: str, *, retry_after: float | None = None, fix: Sequence[str] = (), read: str = DOCS):
-        super().__init__(what, fix=fix, read=read)
-        self.retry_after = retry_after
-
-
-class RateLimited(Unavailable):
-    """The account has no room at this moment: for so many requests, or for one more sandbox."""
-
-
-class SandboxGone(Unavailable):
-    """The sandbox that was being used does not exist any more."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +35,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Network:
-    """Whether a step may reach the network, and, where ``only`` is given, which addresses."""
+    """Whether a step may use the network, and which addresses, if ``only`` names any."""
 
     allowed: bool = True
     only: tuple[str, ...] = ()
@@ -81,7 +43,7 @@ class Network:
 
 @dataclass(frozen=True)
 class SandboxConfig:
-    """Everything that a provider is told when a sandbox is made.  Nothing here is secret: providers store it."""
+    """What a backend is told about the sandbox of a task.  Nothing here is secret: providers store it."""
 
     image: str | None = None
     resources: Resources = field(default_factory=Resources)
@@ -91,15 +53,32 @@ class SandboxConfig:
     create_seconds: int = 600
 
 
+def task_labels(flow: str, run_id: str, step: str, task_id: str, attempt: int) -> dict[str, str]:
+    """By these, the sandbox of a task is found again."""
+    return {"flow": flow, "run": str(run_id), "step": step, "task": str(task_id), "attempt": str(attempt)}
+
+
+@dataclass(frozen=True)
+class LocalStep:
+    """What the local backend must know about a step to put its tasks into sandboxes."""
+
+    config: SandboxConfig
+    time_limit: int
+    """Seconds."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """The variables that the user gave to the step."""
+    executable: str | None = None
+    """The step's python, if it is not the sandbox's own."""
+    has_own_packages: bool = False
+    """Whether ``@pypi`` or ``@conda`` gives the step an environment of its own."""
+    uses_secrets: bool = False
+
+
 @dataclass(frozen=True)
 class ExecResult:
     """How a command in a sandbox ended."""
 
     exit_code: int
-
-    @property
-    def ok(self) -> bool:
-        return self.exit_code == 0
 
 
 @dataclass(frozen=True)
@@ -114,38 +93,67 @@ class SandboxInfo:
 
 
 class SandboxBackend(ABC):
-    """What every backend can do: say what it cannot honour, list what it made, end it."""
+    """What every backend can do: refuse what it cannot honour, list its sandboxes, end one."""
 
     name: str
     remote: bool
-    """Whether steps run on somebody else's machine, and so need a remote datastore and a code package."""
+    """Whether steps run on another machine; they need a remote datastore and a code package then."""
 
     @abstractmethod
     def check(self, config: SandboxConfig) -> None:
-        """Raise :class:`Unusable` for every option that this backend cannot honour.  Makes no connection."""
+        """Raise :class:`Unusable` for an option that this backend cannot honour.  Make no connection."""
 
     @abstractmethod
     def sandboxes(self, labels: Mapping[str, str]) -> list[SandboxInfo]:
-        """The sandboxes of this backend that carry all of ``labels``."""
+        """The sandboxes of this backend that have all of these labels."""
 
     @abstractmethod
     def destroy(self, sandbox_id: str) -> None:
-        """End the sandbox.  One that is gone already is not an error."""
+        """End the sandbox.  It is no error if it is gone already."""
 
 
 class RemoteBackend(SandboxBackend):
-    """A provider: a sandbox is made, a script runs in it with its output streamed, and it is destroyed.
+    """A provider.  It makes a sandbox, runs a script in it while the output is streamed, and destroys it.
 
-    An instance may remember the handles of the sandboxes of one task; nothing survives a task.
+    An instance may remember the sandboxes of one task.  Nothing is remembered from task to task.
     """
 
     remote = True
     provider: str
     """The provider's name as it is written in a sentence."""
+    keys: tuple[str, ...]
+    """Variables for the key of an account; one of them must be set."""
+
+    @property
+    def has_key(self) -> bool:
+        return any(os.environ.get(name) for name in self.keys)
+
+    @property
+    def key_fix(self) -> str:
+        return f"Set the key of your account: export {self.keys[0]}=…"
+
+    def check(self, config: SandboxConfig) -> None:
+        """Refuse what no provider can do.  A subclass adds its own refusals."""
+        # Found but not imported, because that takes a second.
+        if importlib.util.find_spec(self.name) is None:
+            raise self.missing_sdk()
+        if not self.has_key:
+            raise Unusable(f"{self.provider} needs an API key, and {self.keys[0]} is not set.", fix=[self.key_fix])
+        if not config.network.allowed:
+            raise Unusable(
+                "network=False would cut the step off from its datastore.",
+                fix=['Allow only the addresses that the step needs: network="10.0.0.0/8,203.0.113.7/32"'],
+            )
+
+    def missing_sdk(self) -> Unusable:
+        return Unusable(
+            f"The backend {self.name} needs {self.provider}'s SDK, which is not installed.",
+            fix=[f"Install it: pip install 'px-sandbox[{self.name}]'", self.key_fix],
+        )
 
     @contextmanager
     def asking(self, action: str, sandbox_id: str | None = None) -> Iterator[None]:
-        """Around every call of the SDK: turns what it raises into the failures that the executor tells apart."""
+        """Stand around every call of the SDK, and turn its exceptions into the errors that the executor knows."""
         try:
             yield
         except BackendError:
@@ -158,7 +166,7 @@ class RemoteBackend(SandboxBackend):
 
     @abstractmethod
     def failure(self, error: Exception, action: str, sandbox_id: str | None) -> BackendError | None:
-        """What an error of the SDK means; None for one that is not the SDK's."""
+        """What an exception of the SDK means; None if it is not the SDK's."""
 
     def _connection_failure(self, error: Exception, action: str) -> Unavailable | None:
         said = f"{type(error).__name__}: {error}"
@@ -169,8 +177,8 @@ class RemoteBackend(SandboxBackend):
         return None
 
     @abstractmethod
-    def load(self) -> None:
-        """Import the provider's SDK now, where nobody waits for it; raise :class:`Unusable` where it is missing."""
+    def load(self) -> Any:
+        """Import the SDK and return it.  Open no connection and start no thread: processes are forked after this."""
 
     @abstractmethod
     def create(self, config: SandboxConfig) -> str:
@@ -178,23 +186,17 @@ class RemoteBackend(SandboxBackend):
 
     @abstractmethod
     def exec_script(
-        self,
-        sandbox_id: str,
-        script: str,
-        *,
-        on_stdout: Callable[[str], None],
-        on_stderr: Callable[[str], None],
-        timeout: float | None = None,
+        self, sandbox_id: str, script: str, *, on_stdout: Callable[[str], None], on_stderr: Callable[[str], None]
     ) -> ExecResult:
-        """Run a bash script to its end, handing over what it writes as it is written, the two streams apart."""
+        """Run a bash script to its end.  Hand over each stream's output while the script runs."""
 
     @abstractmethod
     def upload(self, sandbox_id: str, content: bytes, remote_path: str) -> None:
-        """Put a file into the sandbox."""
+        """Write a file into the sandbox."""
 
     @abstractmethod
     def download(self, sandbox_id: str, remote_path: str) -> bytes:
-        """Take a file out of the sandbox."""
+        """Read a file of the sandbox."""
 
     @abstractmethod
     def is_alive(self, sandbox_id: str) -> bool:

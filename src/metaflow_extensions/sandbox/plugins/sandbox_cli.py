@@ -1,4 +1,4 @@
-"""``python flow.py sandbox step …``: the trampoline that runs one task in a remote sandbox and ends as it ended."""
+"""``python flow.py sandbox step …``: the trampoline, which runs one task in a remote sandbox and ends as it ended."""
 
 from __future__ import annotations
 
@@ -12,36 +12,38 @@ from typing import TYPE_CHECKING, Any
 from metaflow import util
 from metaflow._vendor import click
 
-from metaflow_extensions.sandbox.plugins import sandbox_env
-from metaflow_extensions.sandbox.plugins.backend import BackendError
+from metaflow_extensions.sandbox.plugins import settings
+from metaflow_extensions.sandbox.plugins.backend import task_labels
 from metaflow_extensions.sandbox.plugins.backends import REMOTE, get_remote_backend
-from metaflow_extensions.sandbox.plugins.launch_step import command_index
-from metaflow_extensions.sandbox.plugins.local_launch import fault_again
-from metaflow_extensions.sandbox.plugins.sandbox_decorator import WORKLOAD, SandboxException, _setting, setting_number
-from metaflow_extensions.sandbox.plugins.sandbox_executor import (
-    LauncherLostError,
-    SandboxExecutor,
-    TaskSpec,
-    task_script,
-)
-from metaflow_extensions.sandbox.plugins.task_log import TaskLog
+from metaflow_extensions.sandbox.plugins.errors import BackendError
+from metaflow_extensions.sandbox.plugins.local import launcher
+from metaflow_extensions.sandbox.plugins.options import RESOURCES, sandbox_config
+from metaflow_extensions.sandbox.plugins.remote import metadata
+from metaflow_extensions.sandbox.plugins.remote.environment import credential_files, remote_environment
+from metaflow_extensions.sandbox.plugins.remote.log import TaskLog
+from metaflow_extensions.sandbox.plugins.remote.task import TaskSpec, task_script
+from metaflow_extensions.sandbox.plugins.sandbox_executor import RunLostError, SandboxExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Options of this command itself. All others are for the `step` command inside the sandbox.
+_OWN = ("decorator", "backend", "executable", "run_time_limit", "timeout", "network", "image", *RESOURCES)
+# How long the signed address of the code package is valid. The sandbox may wait for room before it uses it.
 _FETCH_SECONDS = 3600
+# Linux takes 128 KiB for one variable. This many characters fit, whatever they are.
 _INPUT_PATHS = 30 * 1024
-"""Characters of --input-paths in one variable: one string in an environment may not be longer than 128 KiB."""
 
 
 @click.group()
 def cli() -> None:
-    """Hold the one group below, as Metaflow wants it."""
+    """Hold the group below; Metaflow wants this one around it."""
 
 
 @cli.group(help="Commands related to sandboxes.")
 def sandbox() -> None:
-    """Hold the one command below."""
+    """Hold the command below."""
 
 
 @sandbox.command(help="Run a single task in a remote sandbox. Metaflow uses it internally.")
@@ -78,60 +80,49 @@ def step(
     code_package_metadata: str,
     code_package_sha: str,
     code_package_url: str,
-    decorator: str,
-    backend: str,
-    executable: str | None,
-    run_time_limit: int,
     **options: Any,
 ) -> None:
-    """Build the task, run it, and end as it ended."""
-    for ours in ("cpu", "memory", "gpu", "disk", "image", "network", "timeout"):
-        options.pop(ours)  # the decorator, which this process has too, knows them
-    deco = next(d for d in ctx.obj.graph[step_name].decorators if d.name == decorator)
+    """Run the task and end as it ended."""
     package = {"METADATA": code_package_metadata, "SHA": code_package_sha, "URL": code_package_url}
-    trampoline = Trampoline(ctx, step_name, deco, backend, options)
     try:
-        code = trampoline.run(package, executable, run_time_limit)
+        code = Trampoline(ctx.obj, step_name, package, options).run()
     except BackendError as e:
-        # Exit 1, not "do not retry": @retry and @catch are for exactly this.
-        raise SandboxException(e) from None
-    end(code)
+        # This ends with exit code 1, so @retry and @catch see a failed task.
+        raise settings.metaflow_error(e) from None
+    # The SDKs leave threads that may wait for a sandbox that is gone. So do what an orderly end does, without them.
+    atexit._run_exitfuncs()
+    launcher.end(code)
 
 
 class Trampoline:
-    """One task between Metaflow's runtime and the executor."""
+    """One task, between Metaflow's command line and the executor."""
 
-    def __init__(self, ctx: Any, step_name: str, deco: Any, backend: str, options: dict[str, Any]):
-        self._obj = ctx.obj
-        self._step, self._deco, self._backend, self._options = step_name, deco, backend, options
+    def __init__(self, obj: Any, step_name: str, package: dict[str, str], options: dict[str, Any]):
+        """``obj`` is the context of Metaflow's command line, ``package`` says where the code package is."""
+        self._obj, self._step, self._package = obj, step_name, package
+        self._own = {key: value for key, value in options.items() if key in _OWN}
+        self._options = {key: value for key, value in options.items() if key not in _OWN}
 
-    def run(self, package: dict[str, str], executable: str | None, time_limit: int) -> int:
+    def run(self) -> int:
+        """The exit code of the task."""
         obj, options = self._obj, self._options
-        labels = {
-            "flow": obj.flow.name,
-            "run": str(options["run_id"]),
-            "step": self._step,
-            "task": str(options["task_id"]),
-            "attempt": str(options["retry_count"]),
-        }
+        ids = options["run_id"], self._step, options["task_id"], options["retry_count"]
         log = TaskLog(self._task_datastore())
         executor = SandboxExecutor(
-            get_remote_backend(self._backend),
-            self._deco.config(labels),
-            say=lambda text: obj.echo_always(text, err=True),
-            infra_retries=setting_number("SANDBOX_INFRA_RETRIES", least=0),
+            get_remote_backend(self._own["backend"]),
+            sandbox_config(self._own, task_labels(obj.flow.name, *ids)),
+            infra_retries=settings.setting_number("SANDBOX_INFRA_RETRIES", least=0),
             keep=log.add,
             parent=os.getppid(),
         )
-        task = self._task(package, executable, time_limit)
+        task = self._task()
+        # Whatever happens to the task, its log and its metadata are kept.
         try:
             return _guarded(executor, task)
         finally:
             log.close()
             if obj.metadata.TYPE == "local":
-                from metaflow_extensions.sandbox.plugins.local_metadata import from_datastore
-
-                from_datastore(obj.flow_datastore, executor.metadata_key)
+                metadata.from_datastore(obj.flow_datastore, executor.metadata_key)
 
     def _task_datastore(self) -> Any:
         options = self._options
@@ -143,33 +134,33 @@ class Trampoline:
             attempt=int(options["retry_count"]),
         )
 
-    def _task(self, package: dict[str, str], executable: str | None, time_limit: int) -> TaskSpec:
+    def _task(self) -> TaskSpec:
         obj, datastore = self._obj, self._obj.flow_datastore.TYPE
-        environment = obj.environment
-        commands = environment.get_package_commands(package["URL"], datastore, package["METADATA"])
-        command, paths = self._command(environment.executable(self._step, executable))
-        env = {**self._environment(package, datastore), **paths}
-        script = task_script(
-            commands,
-            environment._get_download_code_package_cmd(package["URL"], datastore),
-            environment.bootstrap_commands(self._step, datastore),
-            command,
-            datastore,
+        environment, url = obj.environment, self._package["URL"]
+        command, paths = self._command(environment.executable(self._step, self._own["executable"]))
+        decorators = obj.graph[self._step].decorators
+        env = remote_environment(
+            obj, self._package, self._user_variables(decorators), str(self._options["run_id"]), self._own["backend"]
         )
         return TaskSpec(
-            script=script,
-            env=env,
-            files=self._files(datastore),
-            time_limit=time_limit,
-            fetch=self._fetch(package, env),
-            may_rerun=not any(
-                d.name == "retry" and int(d.attributes["times"]) == 0 for d in obj.graph[self._step].decorators
+            script=task_script(
+                environment.get_package_commands(url, datastore, self._package["METADATA"]),
+                environment._get_download_code_package_cmd(url, datastore),
+                environment.bootstrap_commands(self._step, datastore),
+                command,
+                datastore,
             ),
+            env={**env, **paths},
+            files=self._files(datastore),
+            time_limit=self._own["run_time_limit"],
+            fetch=self._fetch(env),
+            may_rerun=not any(d.name == "retry" and int(d.attributes["times"]) == 0 for d in decorators),
         )
 
     def _command(self, executable: str) -> tuple[str, dict[str, str]]:
         """The command of the step, and the variables that it names."""
         options, variables = dict(self._options), {}
+        # The input of a join after a wide foreach is longer than a command line may be, so it goes through variables.
         paths = options.get("input_paths")
         if paths:
             chunks = [paths[i : i + _INPUT_PATHS] for i in range(0, len(paths), _INPUT_PATHS)]
@@ -180,57 +171,38 @@ class Trampoline:
         script = shlex.quote(os.path.basename(sys.argv[0]))
         return f"{executable} -u {script} {top} step {self._step} {rest}", variables
 
-    def _environment(self, package: dict[str, str], datastore: str) -> dict[str, str]:
-        options, obj = self._options, self._obj
-        user: dict[str, str] = dict(self._deco.user_env)
-        for deco in obj.graph[self._step].decorators:
-            if deco.name == "environment":
-                user.update({k: str(v) for k, v in deco.attributes["vars"].items()})
-        env = sandbox_env.remote_environment(
-            datastore=datastore, metadata=obj.metadata.TYPE, forward=_setting("SANDBOX_FORWARD") or "", user=user
-        )
-        env.update({f"METAFLOW_CODE_{key}": value for key, value in package.items()})
-        env.update(
-            METAFLOW_CODE_DS=datastore,
-            METAFLOW_FLOW_FILENAME=os.path.basename(sys.argv[0]),
-            METAFLOW_RUN_ID=str(options["run_id"]),
-            METAFLOW_RUNTIME_ENVIRONMENT="sandbox",
-            METAFLOW_SANDBOX_BACKEND=self._backend,
-            PYTHONUNBUFFERED="x",
-        )
-        env[WORKLOAD] = "1"
-        return env
+    def _user_variables(self, decorators: list[Any]) -> dict[str, str]:
+        """The variables that decorators give to the step.  They are not on the command line, for all to see."""
+        own = [d.user_env for d in decorators if d.name == self._own["decorator"]]
+        others = [d.attributes["vars"] for d in decorators if d.name == "environment"]
+        return {name: str(value) for found in (*own, *others) for name, value in found.items()}
 
-    def _fetch(self, package: dict[str, str], env: dict[str, str]) -> tuple[str, str] | None:
-        """The package's address with a signature: for S3, unless the step has another S3 than this process."""
-        from metaflow.metaflow_config import S3_ENDPOINT_URL
-
+    def _fetch(self, env: dict[str, str]) -> tuple[str, str] | None:
+        """A signed address of the code package in S3; None if the step uses another S3 than this process."""
         datastore = self._obj.flow_datastore
-        if datastore.TYPE != "s3" or env.get("METAFLOW_S3_ENDPOINT_URL", "") != (S3_ENDPOINT_URL or ""):
+        own_endpoint = settings.setting("S3_ENDPOINT_URL") or ""
+        if datastore.TYPE != "s3" or env.get("METAFLOW_S3_ENDPOINT_URL", "") != own_endpoint:
             return None
         from metaflow.plugins.aws.aws_utils import parse_s3_full_path
 
-        bucket, key = parse_s3_full_path(package["URL"])
+        bucket, key = parse_s3_full_path(self._package["URL"])
         try:
             client = datastore._storage_impl.s3_client.client
             address = client.generate_presigned_url("get_object", {"Bucket": bucket, "Key": key}, _FETCH_SECONDS)
-        except Exception:  # noqa: BLE001 - there is another way to the package, which says what is wrong
+        except Exception:  # noqa: BLE001 - Metaflow's own command fetches the package then, and says what is wrong
             return None
-        return str(address), package["SHA"]
+        return str(address), self._package["SHA"]
 
     def _files(self, datastore: str) -> dict[str, bytes]:
-        files = sandbox_env.credential_files(os.environ, datastore)
+        files, options = credential_files(os.environ, datastore), self._options
         if self._obj.metadata.TYPE == "local":
-            from metaflow_extensions.sandbox.plugins.local_metadata import seed
-
-            options = self._options
-            files["seed.tgz"] = seed(self._obj.flow.name, options["run_id"], self._step, options["task_id"])
+            files["seed.tgz"] = metadata.seed(self._obj.flow.name, options["run_id"], self._step, options["task_id"])
         return files
 
 
 def _top_level(argv: list[str]) -> Iterator[str]:
-    """Metaflow's own options, as the runtime gave them; what names a file of this machine stays here."""
-    words = iter(argv[1 : command_index(argv)])
+    """Metaflow's own options, as the run gave them, but for the one that names a file of this machine."""
+    words = iter(argv[1 : _command_index(argv)])
     for word in words:
         if word == "--local-config-file":
             next(words)
@@ -238,39 +210,32 @@ def _top_level(argv: list[str]) -> Iterator[str]:
             yield shlex.quote(word)
 
 
+def _command_index(argv: list[str]) -> int:
+    """Where Metaflow's own options end and `sandbox step` begins."""
+    return next(i for i in range(1, len(argv)) if argv[i : i + 2] == ["sandbox", "step"])
+
+
 def _guarded(executor: SandboxExecutor, task: TaskSpec) -> int:
-    """Run the task; whatever ends this process on the way, short of SIGKILL, takes the sandbox with it."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    """Run the task.  If a signal ends this process meanwhile, the sandbox is destroyed first; SIGKILL excepted."""
 
     def interrupted(number: int, _frame: object) -> None:
-        for other in numbers:
-            signal.signal(other, signal.SIG_IGN)  # the first is enough, and a second must not stop the tidying up
+        for other in SIGNALS:
+            signal.signal(other, signal.SIG_IGN)  # a second signal must not interrupt the destruction
         raise _Interrupted(number)
 
-    for number in numbers:
+    for number in SIGNALS:
         signal.signal(number, interrupted)
     try:
         return executor.run(task)
     except _Interrupted as e:
         return 128 + e.number
-    except LauncherLostError:
-        # Nobody reads what this process writes any more; and the SDK's threads must not hold it.
-        os._exit(1)
+    except RunLostError:
+        os._exit(1)  # nobody reads what this process writes
 
 
 class _Interrupted(BaseException):
-    """A signal, raised where the main thread stands, so that the sandbox is destroyed on the way out."""
+    """A signal, raised in the main thread, so that the sandbox is destroyed on the way out."""
 
     def __init__(self, number: int):
         super().__init__(number)
         self.number = number
-
-
-def end(code: int) -> None:
-    """End as the task ended."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    fault_again(code)
-    # The SDKs leave threads that may wait for a sandbox which is gone: do what an orderly end does, without them.
-    atexit._run_exitfuncs()
-    os._exit(code)

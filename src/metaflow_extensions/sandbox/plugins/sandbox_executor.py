@@ -1,63 +1,47 @@
-"""Runs one task in one remote sandbox: make it, start the task, stream its log, destroy it.
+"""Runs one task in a remote sandbox: make the sandbox, start the task, stream its log, destroy the sandbox.
 
-Three things can end a task: its own exit code, which is passed on as it is; a failure of the infrastructure,
-which is retried a bounded number of times; or the end of the launcher, which takes the sandbox with it.
+A task ends in one of three ways.  It exits, and its exit code is passed on as it is.  The infrastructure fails, and the
+task is tried again a bounded number of times.  Or the run ends first, and takes the sandbox with it.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import queue
-import shlex
 import sys
 import threading
 import time
 import uuid
-from dataclasses import dataclass, field
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from metaflow_extensions.sandbox.plugins import task_runner
-from metaflow_extensions.sandbox.plugins.backend import (
-    BackendError,
-    RateLimited,
-    Refused,
-    RemoteBackend,
-    SandboxConfig,
-    SandboxGone,
-    Unavailable,
-)
+from metaflow_extensions.sandbox.plugins import settings
+from metaflow_extensions.sandbox.plugins.errors import BackendError, RateLimited, Refused, SandboxGone, Unavailable
+from metaflow_extensions.sandbox.plugins.remote import runner
+from metaflow_extensions.sandbox.plugins.remote.task import runner_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
+    from metaflow_extensions.sandbox.plugins.backend import RemoteBackend, SandboxConfig
+    from metaflow_extensions.sandbox.plugins.remote.task import TaskSpec
+
+    Lines = queue.Queue[tuple[int, str] | BackendError | None]
+    """Stream and line; or what broke the stream; or None at its end."""
+
+# Seconds without a heartbeat after which the provider is asked whether the sandbox still exists. Heartbeats come
+# every five seconds, so this many are not lost by chance.
 SILENCE = 20.0
-"""Seconds without a heartbeat after which the provider is asked whether the sandbox still exists."""
 WATCH = 0.5
+# How often a stream may break without one new line in between.
 RECONNECTS = 5
 DESTROY_TRIES = 4
-MARK = task_runner.MARK.decode()
+MARK = runner.MARK.decode()
 
 
-class LauncherLostError(Exception):
-    """The process that started this one, and wants its result, is gone."""
-
-
-@dataclass(frozen=True)
-class TaskSpec:
-    """What the sandbox runs; ``env`` and ``files`` may be secret and reach it in the uploaded file only."""
-
-    script: str
-    env: Mapping[str, str]
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    time_limit: int = 0
-    fetch: tuple[str, str] | None = None
-    """Address and sha of the code package, where it can be fetched by its address alone; as secret as ``env``."""
-    may_rerun: bool = True
-    """Whether the task may be started again after its sandbox was lost: not with ``@retry(times=0)``."""
+class RunLostError(Exception):
+    """The run that wants the result of this task is gone."""
 
 
 class SandboxExecutor:
@@ -68,54 +52,53 @@ class SandboxExecutor:
         backend: RemoteBackend,
         config: SandboxConfig,
         *,
-        say: Callable[[str], None],
         infra_retries: int,
         keep: Callable[[int, str], None] = lambda _stream, _line: None,
         parent: int | None = None,
     ):
-        self._backend = backend
-        self._config = config
-        self._say = say
-        self._infra_retries = infra_retries
-        self._keep = keep
-        self._parent = parent
+        """``keep`` gets every line of the log; ``parent`` is the process whose end is the end of the run."""
+        self._backend, self._config = backend, config
+        self._infra_retries, self._keep, self._parent = infra_retries, keep, parent
         self.sandbox_id: str | None = None
-        self._renewed = 0.0
-        self._seen = [0, 0]
-        self._started = False
-        self._heard = 0.0
-        self._exit: int | None = None
         self.metadata_key = ""
         """Where in the datastore the task left its local metadata."""
+        self._seen = [0, 0]
+        """The lines of each stream that have arrived."""
+        self._started = False
+        self._exit: int | None = None
+        self._renewed = self._heard = 0.0
 
     def run(self, task: TaskSpec) -> int:
-        """Run the task to its end and return its exit code; raise only for failures of the infrastructure."""
+        """Run the task to its end and return its exit code.  An exception is a failure of the infrastructure."""
         for attempt in range(self._infra_retries + 1):
             try:
-                self._launch(task)
-                return self._wait()
+                self.launch(task)
+                return self.wait()
             except Unavailable as e:
                 left = self._infra_retries - attempt
+                # Once the task is uploaded, it may have run, and its side effects may have happened.
                 if not left or (self._started and not task.may_rerun):
                     raise
-                self._say(f"{e.what} (not the step's own failure: trying again, {left} more)")
+                _say(f"{e.what} (This is no failure of the step. Trying again, at most {left} times.)")
                 self._pause(attempt, e.retry_after)
             finally:
                 self.destroy()
         raise AssertionError("unreachable")
 
-    def _launch(self, task: TaskSpec) -> None:
+    def launch(self, task: TaskSpec) -> None:
+        """Make a sandbox and upload the task."""
         self._seen, self._started, self._exit = [0, 0], False, None
         self.sandbox_id = self._create()
         self._renewed = time.monotonic()
+        # In a directory that nobody can guess: an image may have other users, and the file has credentials.
         token = uuid.uuid4().hex
         self._state, self._file = f"/tmp/px-{token}", f"/tmp/px-{token}.py"  # noqa: S108 - in the sandbox, not here
-        env = {**task.env, "METAFLOW_SANDBOX_ID": self.sandbox_id}
+        env = {**task.env, settings.SANDBOX_ID: self.sandbox_id}
         self._backend.upload(self.sandbox_id, runner_file(task, env, self._state), self._file)
         self._started = True
 
     def _create(self) -> str:
-        """Make the sandbox; where the account has no room, wait for some: the other tasks of a foreach make it."""
+        """Make the sandbox.  If the account has no room, wait: other tasks of the run may end and make some."""
         seconds = self._config.create_seconds
         end = time.monotonic() + seconds
         for attempt in count():
@@ -126,12 +109,12 @@ class SandboxExecutor:
                     fix = ["Run fewer tasks at once: --max-workers N", "Wait longer: METAFLOW_SANDBOX_CREATE_SECONDS=N"]
                     raise Refused(f"{e.what} (for {seconds} seconds)", fix=fix) from e
                 if not attempt:
-                    self._say(f"{e.what} (waiting for room, {seconds} seconds at most)")
-                self._pause(attempt, e.retry_after or None)  # "at once" is no answer to ask again at once
+                    _say(f"{e.what} (Waiting for room, {seconds} seconds at most.)")
+                self._pause(attempt, e.retry_after or None)  # if it says 0 seconds, make a pause all the same
         raise AssertionError("unreachable")
 
-    def _wait(self) -> int:
-        """Follow the task; where the stream breaks and the sandbox lives, follow it again from the line reached."""
+    def wait(self) -> int:
+        """Follow the task.  If the stream breaks and the sandbox lives, follow it again from the line reached."""
         command = f"{_python()} {self._file} run"
         failures = 0
         while True:
@@ -139,22 +122,24 @@ class SandboxExecutor:
             problem = self._stream(command)
             if self._exit is not None:
                 return self._exit
+            # A stream that broke after new lines starts the count again: a long task may see many breaks.
             failures = 1 if self._seen != reached else failures + 1
             if failures > RECONNECTS:
                 raise Unavailable(f"The connection to sandbox {self.sandbox_id} keeps breaking: {problem}")
             self._require_alive(problem)
-            self._say(f"The connection to sandbox {self.sandbox_id} broke; following the task again.")
+            _say(f"The connection to sandbox {self.sandbox_id} broke; following the task again.")
             self._pause(failures - 1, None)
             command = f"{_python()} {self._state}/runner.py follow {self._state} {self._seen[0]} {self._seen[1]}"
 
     def _stream(self, command: str) -> BackendError | None:
-        """Run one following command; return what broke it, or None where it ended by itself."""
-        lines: queue.Queue[tuple[int, str] | BackendError | None] = queue.Queue()
+        """Run one command that prints the log; return what broke it, or None if it ended by itself."""
+        # The SDK's call blocks in a thread of its own, so that this one can renew the lease and notice its end.
+        lines: Lines = queue.Queue()
         thread = threading.Thread(target=self._exec, args=(command, lines), daemon=True)
         self._heard = watched = time.monotonic()
         thread.start()
         while True:
-            # By the clock, not only when the task is silent: one that writes all the time has a lease too.
+            # By the clock, and not only when the queue is empty: a task that writes all the time has a lease, too.
             if time.monotonic() - watched >= WATCH:
                 watched = time.monotonic()
                 self._watch()
@@ -167,14 +152,14 @@ class SandboxExecutor:
             self._heard = time.monotonic()
             self._line(*item)
 
-    def _exec(self, command: str, lines: queue.Queue[tuple[int, str] | BackendError | None]) -> None:
+    def _exec(self, command: str, lines: Lines) -> None:
         out, err = (_Lines(stream, lines) for stream in (0, 1))
         try:
             self._backend.exec_script(str(self.sandbox_id), command, on_stdout=out, on_stderr=err)
             lines.put(None)
         except BackendError as e:
             lines.put(e)
-        except Exception as e:  # noqa: BLE001 - a thread's exception would otherwise be lost, and the launcher hang
+        except Exception as e:  # noqa: BLE001 - a thread's exception would be lost, and the main thread would wait
             lines.put(Unavailable(f"{type(e).__name__}: {e}"))
 
     def _line(self, stream: int, line: str) -> None:
@@ -184,6 +169,7 @@ class SandboxExecutor:
                 self._exit = int(record["exit"])
                 self.metadata_key = str(record.get("metadata", ""))
             return
+        # Counted and kept before it is printed: a follower that comes later goes on after this line.
         self._seen[stream] += 1
         self._keep(stream, line)
         output = (sys.stdout, sys.stderr)[stream]
@@ -191,10 +177,10 @@ class SandboxExecutor:
         output.flush()
 
     def _watch(self) -> None:
-        """What must happen while the task runs: renew the lease, notice that either end is gone."""
+        """What must happen while the task runs: renew the lease, and notice when the run or the sandbox is gone."""
+        self._require_run()
         now = time.monotonic()
-        if self._parent is not None and os.getppid() != self._parent:
-            raise LauncherLostError
+        # At a third of the lease, so that two renewals can fail before the sandbox ends.
         if now - self._renewed > self._config.lease_seconds / 3:
             self._renewed = now
             try:
@@ -202,7 +188,7 @@ class SandboxExecutor:
             except SandboxGone:
                 raise
             except BackendError as e:
-                self._say(f"The sandbox's lease could not be renewed yet: {e.what}")
+                _say(f"The sandbox's lease could not be renewed yet: {e.what}")
         if now - self._heard > SILENCE:
             self._heard = now
             self._require_alive(None)
@@ -212,23 +198,25 @@ class SandboxExecutor:
             raise problem
         try:
             alive = self._backend.is_alive(str(self.sandbox_id))
-        except Unavailable as e:
-            self._say(e.what)
+        except Unavailable as e:  # the provider does not answer, which does not mean that the sandbox is gone
+            _say(e.what)
             return
         if not alive:
             raise SandboxGone(f"The {self._backend.name} sandbox {self.sandbox_id} died while the task was running.")
 
+    def _require_run(self) -> None:
+        if self._parent is not None and os.getppid() != self._parent:
+            raise RunLostError
+
     def _pause(self, attempt: int, retry_after: float | None) -> None:
-        end = time.monotonic() + (
-            min(30.0, 0.5 * 2 ** min(attempt, 10)) if retry_after is None else min(retry_after, 120.0)
-        )
+        seconds = min(30.0, 0.5 * 2 ** min(attempt, 10)) if retry_after is None else min(retry_after, 120.0)
+        end = time.monotonic() + seconds
         while time.monotonic() < end:
-            if self._parent is not None and os.getppid() != self._parent:
-                raise LauncherLostError
+            self._require_run()
             time.sleep(0.1)
 
     def destroy(self) -> None:
-        """End the sandbox and make sure that it is gone; what cannot be reached dies with its lease."""
+        """End the sandbox and make sure that it is gone.  If that fails, it ends with its lease."""
         sandbox_id, self.sandbox_id = self.sandbox_id, None
         if sandbox_id is None:
             return
@@ -236,12 +224,13 @@ class SandboxExecutor:
         for attempt in range(DESTROY_TRIES):
             try:
                 self._backend.destroy(sandbox_id)
+                # Ask again, because a provider may accept a deletion and lose it.
                 if not self._backend.is_alive(sandbox_id):
                     return
             except BackendError as e:
                 problem = e.what
             time.sleep(0.1 * 2**attempt)
-        self._say(
+        _say(
             f"The {self._backend.name} sandbox {sandbox_id} could not be destroyed ({problem}). It ends by itself in "
             f"{self._config.lease_seconds} seconds; or end it now: px sandbox reap --backend {self._backend.name}"
         )
@@ -250,7 +239,7 @@ class SandboxExecutor:
 class _Lines:
     """Cuts the chunks of one stream into lines."""
 
-    def __init__(self, stream: int, lines: queue.Queue[tuple[int, str] | BackendError | None]):
+    def __init__(self, stream: int, lines: Lines):
         self._stream, self._lines, self._rest = stream, lines, ""
 
     def __call__(self, chunk: str) -> None:
@@ -259,56 +248,11 @@ class _Lines:
             self._lines.put((self._stream, line))
 
 
-def runner_file(task: TaskSpec, env: Mapping[str, str], state: str) -> bytes:
-    """The runner's source with this task's payload behind it."""
-    source = Path(task_runner.__file__).read_text(encoding="utf-8")
-    payload = {
-        "state": state,
-        "script": task.script,
-        "env": dict(env),
-        "files": {name: base64.b64encode(content).decode() for name, content in task.files.items()},
-        "limit": task.time_limit,
-        "fetch": task.fetch,
-    }
-    return f"{source}\n\n{task_runner.PAYLOAD_LINE}main({payload!r})\n".encode()
-
-
-def task_script(package_commands: list[str], download: str, bootstrap: list[str], step: str, datastore: str) -> str:
-    """The bash script of a task: dependencies, code package, environment, step.
-
-    Metaflow's own lines come escaped for a round through :mod:`shlex`, which they get here.  Its log commands
-    are replaced: the runner decorates every line, and the launcher, which gets them all, keeps them.  ``download``,
-    the part of them that gets the code package, is for where the runner could not fetch it.
-    """
-    from metaflow.mflog import BASH_FLUSH_LOGS, BASH_MFLOG
-
-    skipped = (BASH_MFLOG, BASH_FLUSH_LOGS, "flush_mflogs")
-    unpack = " && ".join(c for c in package_commands if c not in skipped)
-    fetched = f'{{ mv "$PX_STATE/job.tar" job.tar 2>/dev/null || {_unescaped(download)}; }}'
-    wanted = {"s3": ("boto3", "requests")}.get(datastore, ())
-    probe = f"import importlib.util as u, sys; sys.exit(any(u.find_spec(m) is None for m in {wanted!r}))"
-    missing = '[ -z "$METAFLOW_SKIP_INSTALL_DEPENDENCIES" ]'
-    return "\n".join(
-        [
-            'mflog() { echo "$1"; }',
-            'if ! command -v python >/dev/null; then mkdir -p "$PX_STATE/bin"',
-            'ln -s "$(command -v python3)" "$PX_STATE/bin/python"; export PATH="$PX_STATE/bin:$PATH"; fi',
-            'if [ -e "$PX_STATE/google.json" ]; then export GOOGLE_APPLICATION_CREDENTIALS="$PX_STATE/google.json"; fi',
-            f"if {missing} && python -c {shlex.quote(probe)}; then export METAFLOW_SKIP_INSTALL_DEPENDENCIES=1; fi"
-            if wanted
-            else "",
-            _unescaped(unpack).replace(_unescaped(download), fetched) + " || exit 1",
-            'if [ -s "$PX_STATE/seed.tgz" ]; then tar xzf "$PX_STATE/seed.tgz"; fi',
-            " && ".join([*(_unescaped(c) for c in bootstrap), step]),
-            "exit $?",
-        ]
-    )
-
-
-def _unescaped(command: str) -> str:
-    return shlex.split(f'bash -c "{command}"')[-1]
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 def _python() -> str:
-    # The runner needs nothing but the standard library, and no variable of the image may give it more.
+    # -I -S: the runner needs only the standard library, and variables of the image must not add to it.
     return "exec $(command -v python3 || command -v python) -I -S"

@@ -3,13 +3,9 @@
 import ctypes
 import os
 import sys
-import threading
 import time
 
 from metaflow import FlowSpec, Parameter, step
-
-if os.environ.get("WITH_A_THREAD"):
-    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
 
 
 class EndsFlow(FlowSpec):

@@ -1,4 +1,4 @@
-"""A step that looks around in its sandbox, and one that runs where the launcher does."""
+"""A step that looks around in its sandbox, and one that runs where the run does."""
 
 import glob
 import os

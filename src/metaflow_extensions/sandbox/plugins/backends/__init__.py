@@ -1,21 +1,25 @@
-"""The registry: names of backends, resolved to classes only when one is used, so that no SDK is imported before."""
+"""The registry: the names of the backends.  A backend's module is imported when it is used, and its SDK later still."""
 
 from __future__ import annotations
 
 import difflib
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from metaflow_extensions.sandbox.plugins.backend import Unusable
+from metaflow_extensions.sandbox.plugins.backend import RemoteBackend
+from metaflow_extensions.sandbox.plugins.errors import Unusable
 
 if TYPE_CHECKING:
-    from metaflow_extensions.sandbox.plugins.backend import RemoteBackend, SandboxBackend
+    from metaflow_extensions.sandbox.plugins.backend import SandboxBackend
+    from metaflow_extensions.sandbox.plugins.backends.local import LocalBackend
 
+# Classes by their names, and not the classes themselves: those would have to be imported.
 _BACKENDS = {
     "local": "LocalBackend",
     "daytona": "DaytonaBackend",
     "e2b": "E2BBackend",
 }
+# The decorators ask for this in every task, where making a backend only to ask it would be a waste.
 REMOTE = frozenset({"daytona", "e2b"})
 
 
@@ -24,17 +28,19 @@ def names() -> tuple[str, ...]:
 
 
 def get_backend(name: str) -> SandboxBackend:
-    """A new backend; constructing it needs no SDK, no key and no network."""
+    """A new backend.  Making it needs no SDK, no key and no network."""
     if name not in _BACKENDS:
-        raise unknown(name)
+        raise _unknown(name)
     module = import_module(f"{__name__}.{name}")
     backend: SandboxBackend = getattr(module, _BACKENDS[name])()
     return backend
 
 
-def get_remote_backend(name: str) -> RemoteBackend:
-    from metaflow_extensions.sandbox.plugins.backend import RemoteBackend
+def get_local_backend() -> LocalBackend:
+    return cast("LocalBackend", get_backend("local"))
 
+
+def get_remote_backend(name: str) -> RemoteBackend:
     backend = get_backend(name)
     if not isinstance(backend, RemoteBackend):
         raise Unusable(
@@ -44,7 +50,7 @@ def get_remote_backend(name: str) -> RemoteBackend:
     return backend
 
 
-def unknown(name: str) -> Unusable:
+def _unknown(name: str) -> Unusable:
     near = difflib.get_close_matches(name, _BACKENDS, n=1)
     guess = near[0] if near else "local"
     return Unusable(

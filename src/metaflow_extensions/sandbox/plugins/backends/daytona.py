@@ -1,28 +1,23 @@
-"""Daytona: sandboxes made from images or snapshots, commands run in sessions whose logs are followed.
+"""Daytona: sandboxes from images or snapshots.  Commands run in sessions, and their logs are followed.
 
-A command runs in a session because only those keep stdout and stderr apart and stream.  The session's shell
-is shared, so every script is handed to a bash of its own.
+Only a session streams output and keeps stdout and stderr apart.  All commands of a session share one shell, so every
+script gets a bash of its own.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import platform
 import shlex
+import sys
 import uuid
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from metaflow_extensions.sandbox.plugins.backend import (
+from metaflow_extensions.sandbox.plugins.backend import ExecResult, RemoteBackend, SandboxConfig, SandboxInfo
+from metaflow_extensions.sandbox.plugins.errors import (
     BackendError,
-    ExecResult,
     RateLimited,
     Refused,
-    RemoteBackend,
-    SandboxConfig,
     SandboxGone,
-    SandboxInfo,
     Unavailable,
     Unusable,
 )
@@ -31,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 SNAPSHOT = "snapshot:"
-_KEY_FIX = "Set the key of your account: export DAYTONA_API_KEY=…"
+# A stopped sandbox has lost its processes, so for a task it is as good as destroyed.
 _GONE_STATES = ("destroyed", "destroying", "error", "build_failed", "stopped", "archived")
 
 
@@ -40,16 +35,14 @@ class DaytonaBackend(RemoteBackend):
 
     name = "daytona"
     provider = "Daytona"
+    keys = ("DAYTONA_API_KEY", "DAYTONA_JWT_TOKEN")
 
     def __init__(self) -> None:
         self._client_: Any = None
         self._handles: dict[str, Any] = {}
 
     def check(self, config: SandboxConfig) -> None:
-        if importlib.util.find_spec(self.name) is None:  # importing it here would cost every launcher a second
-            raise _missing()
-        if not (os.environ.get("DAYTONA_API_KEY") or os.environ.get("DAYTONA_JWT_TOKEN")):
-            raise Unusable("Daytona needs an API key, and DAYTONA_API_KEY is not set.", fix=[_KEY_FIX])
+        super().check(config)
         resources = config.resources
         sized = [r for r in (resources.cpu, resources.memory_mb, resources.gpu, resources.disk_mb) if r is not None]
         if sized and (config.image or "").startswith(SNAPSHOT):
@@ -60,47 +53,43 @@ class DaytonaBackend(RemoteBackend):
                     "Or remove cpu=, memory=, gpu= and disk= from the step",
                 ],
             )
-        if not config.network.allowed:
-            raise Unusable(
-                "network=False would cut the step off from its datastore, and Daytona has no other way to it.",
-                fix=['Allow only what the step needs: network="10.0.0.0/8,203.0.113.7/32"'],
-            )
         if any(not _is_cidr(address) for address in config.network.only):
             raise Unusable(
                 f"Daytona allows networks by address, not by name: network={','.join(config.network.only)!r}.",
                 fix=['Give addresses: network="10.0.0.0/8,203.0.113.7/32"'],
             )
 
-    def load(self) -> None:
-        _sdk()
+    def load(self) -> Any:
+        try:
+            import daytona
+
+            _ = daytona.Daytona  # the package imports its parts when they are used
+        except (ImportError, AttributeError):
+            raise self.missing_sdk() from None
+        return daytona
 
     def create(self, config: SandboxConfig) -> str:
         with self.asking("make a sandbox"):
-            handle = self._client().create(_parameters(config), timeout=config.create_seconds)
+            handle = self._client().create(_parameters(self.load(), config), timeout=config.create_seconds)
         self._handles[handle.id] = handle
         return str(handle.id)
 
     def exec_script(
-        self,
-        sandbox_id: str,
-        script: str,
-        *,
-        on_stdout: Callable[[str], None],
-        on_stderr: Callable[[str], None],
-        timeout: float | None = None,
+        self, sandbox_id: str, script: str, *, on_stdout: Callable[[str], None], on_stderr: Callable[[str], None]
     ) -> ExecResult:
         import asyncio
 
-        daytona = _sdk()
+        daytona = self.load()
         session = f"px-{uuid.uuid4().hex}"
         with self.asking("run a command", sandbox_id):
             process = self._handle(sandbox_id).process
             process.create_session(session)
             request = daytona.SessionExecuteRequest(command=f"bash -c {shlex.quote(script)}", run_async=True)
             command = process.execute_session_command(session, request).cmd_id
-            follow = process.get_session_command_logs_async(session, command, on_stdout, on_stderr)
-            asyncio.run(asyncio.wait_for(follow, timeout))
+            # The SDK streams a log only in its asynchronous call.
+            asyncio.run(process.get_session_command_logs_async(session, command, on_stdout, on_stderr))
             code = process.get_session_command(session, command).exit_code
+        # The log ends with the connection too, so its end alone does not mean that the command has ended.
         if code is None:
             raise Unavailable(f"Daytona closed the log of a command in {sandbox_id} before the command ended.")
         return ExecResult(int(code))
@@ -126,7 +115,7 @@ class DaytonaBackend(RemoteBackend):
             self._handle(sandbox_id).set_ttl(_minutes(lease_seconds))
 
     def sandboxes(self, labels: Mapping[str, str]) -> list[SandboxInfo]:
-        daytona = _sdk()
+        daytona = self.load()
         with self.asking("list the sandboxes"):
             found = [_info(item) for item in self._client().list(daytona.ListSandboxesQuery(labels=dict(labels)))]
         return [item for item in found if item.state not in ("destroyed", "destroying")]
@@ -134,15 +123,16 @@ class DaytonaBackend(RemoteBackend):
     def destroy(self, sandbox_id: str) -> None:
         try:
             with self.asking("destroy the sandbox", sandbox_id):
+                # `px sandbox reap` ends sandboxes that this process has not made, and has no handle of.
                 handle = self._handles.pop(sandbox_id, None) or self._client().get(sandbox_id)
                 self._client().delete(handle)
         except SandboxGone:
             return
 
     def failure(self, error: Exception, action: str, sandbox_id: str | None) -> BackendError | None:
-        daytona = _sdk()
+        daytona = self.load()
         if isinstance(error, (daytona.DaytonaAuthenticationError, daytona.DaytonaForbiddenError)):
-            return Refused(f"Daytona refused to {action}: {error}", fix=[_KEY_FIX])
+            return Refused(f"Daytona refused to {action}: {error}", fix=[self.key_fix])
         if isinstance(error, TimeoutError):
             return Unavailable(f"Daytona did not {action} in time.")
         if isinstance(error, daytona.DaytonaError):
@@ -151,7 +141,7 @@ class DaytonaBackend(RemoteBackend):
 
     def _client(self) -> Any:
         if self._client_ is None:
-            self._client_ = _sdk().Daytona()
+            self._client_ = self.load().Daytona()
         return self._client_
 
     def _handle(self, sandbox_id: str) -> Any:
@@ -160,42 +150,26 @@ class DaytonaBackend(RemoteBackend):
         return self._handles[sandbox_id]
 
 
-def _sdk() -> Any:
-    try:
-        import daytona
-
-        _ = daytona.Daytona  # the package imports its parts lazily
-    except (ImportError, AttributeError):
-        raise _missing() from None
-    return daytona
-
-
-def _missing() -> Unusable:
-    return Unusable(
-        "The backend daytona needs Daytona's SDK, which is not installed.",
-        fix=["Install it: pip install 'px-sandbox[daytona]'", _KEY_FIX],
-    )
-
-
-def _parameters(config: SandboxConfig) -> Any:
-    daytona = _sdk()
+def _parameters(daytona: Any, config: SandboxConfig) -> Any:
     common: dict[str, Any] = {
         "labels": dict(config.labels),
-        # Auto-stop fires even while processes run; the ttl, renewed by the launcher, is what ends a lost sandbox.
+        # Auto-stop would end a sandbox while processes run in it. The ttl ends one that nobody renews any more.
         "auto_stop_interval": 0,
         "auto_delete_interval": 0,
         "ttl_minutes": _minutes(config.lease_seconds),
         "network_allow_list": ",".join(config.network.only) or None,
     }
-    image = config.image or f"python:{platform.python_version_tuple()[0]}.{platform.python_version_tuple()[1]}"
+    # Metaflow pickles artifacts, so by default the sandbox has the run's version of Python.
+    image = config.image or f"python:{sys.version_info.major}.{sys.version_info.minor}"
     if image.startswith(SNAPSHOT):
         return daytona.CreateSandboxFromSnapshotParams(snapshot=image[len(SNAPSHOT) :], **common)
-    return daytona.CreateSandboxFromImageParams(image=image, resources=_resources(config), **common)
+    return daytona.CreateSandboxFromImageParams(image=image, resources=_resources(daytona, config), **common)
 
 
-def _resources(config: SandboxConfig) -> Any:
+def _resources(daytona: Any, config: SandboxConfig) -> Any:
+    # Daytona counts whole processors and whole GB. A step gets at least what it asks for.
     asked = config.resources
-    return _sdk().Resources(
+    return daytona.Resources(
         cpu=None if asked.cpu is None else ceil(asked.cpu),
         memory=None if asked.memory_mb is None else ceil(asked.memory_mb / 1024),
         disk=None if asked.disk_mb is None else ceil(asked.disk_mb / 1024),
@@ -224,6 +198,7 @@ def _info(item: Any) -> SandboxInfo:
 
 def _by_status(action: str, sandbox_id: str | None, error: Any) -> Unavailable | Refused:
     status = error.status_code or 0
+    # 404 can mean the sandbox or its image; only a call about a sandbox has an id.
     if sandbox_id and status in (404, 410):
         return SandboxGone(f"The Daytona sandbox {sandbox_id} is gone: {error}")
     if status in (400, 409, 422) or (status == 404 and not sandbox_id):

@@ -1,27 +1,22 @@
-"""E2B: sandboxes made from templates, commands streamed by its SDK.
+"""E2B: sandboxes from templates.
 
-E2B fixes cpu and memory when a template is built, not when a sandbox is made.  A step that asks for either,
-or that names a container image, gets a template of its own, built once and found again by its name.
+At E2B, cpu and memory belong to the template and not to the sandbox.  So a step that asks for either, or that names a
+container image, gets a template of its own.  It is built once and found again by its name.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 from hashlib import sha256
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from metaflow_extensions.sandbox.plugins.backend import (
+from metaflow_extensions.sandbox.plugins.backend import ExecResult, RemoteBackend, SandboxConfig, SandboxInfo
+from metaflow_extensions.sandbox.plugins.errors import (
     BackendError,
-    ExecResult,
     RateLimited,
     Refused,
-    RemoteBackend,
-    SandboxConfig,
     SandboxGone,
-    SandboxInfo,
     Unavailable,
     Unusable,
 )
@@ -29,8 +24,8 @@ from metaflow_extensions.sandbox.plugins.backend import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+# E2B allows nothing but a list of addresses only if all others are denied.
 ALL_TRAFFIC = "0.0.0.0/0"
-_KEY_FIX = "Set the key of your account: export E2B_API_KEY=…"
 
 
 class E2BBackend(RemoteBackend):
@@ -38,32 +33,29 @@ class E2BBackend(RemoteBackend):
 
     name = "e2b"
     provider = "E2B"
+    keys = ("E2B_API_KEY",)
 
     def __init__(self) -> None:
         self._handles: dict[str, Any] = {}
 
     def check(self, config: SandboxConfig) -> None:
-        if importlib.util.find_spec(self.name) is None:  # importing it here would cost every launcher a second
-            raise _missing()
-        if not os.environ.get("E2B_API_KEY"):
-            raise Unusable("E2B needs an API key, and E2B_API_KEY is not set.", fix=[_KEY_FIX])
+        super().check(config)
         for option, value in (("gpu", config.resources.gpu), ("disk", config.resources.disk_mb)):
             if value:
                 raise Unusable(
                     f"E2B cannot give a sandbox {option}={value}.",
                     fix=[f"Remove {option}= from the step, or run it elsewhere: @daytona({option}={value})"],
                 )
-        if not config.network.allowed:
-            raise Unusable(
-                "network=False would cut the step off from its datastore, and E2B has no other way to it.",
-                fix=['Allow only what the step needs: network="DATASTORE-HOST,10.0.0.0/8"'],
-            )
 
-    def load(self) -> None:
-        _sdk()
+    def load(self) -> Any:
+        try:
+            import e2b
+        except ImportError:
+            raise self.missing_sdk() from None
+        return e2b
 
     def create(self, config: SandboxConfig) -> str:
-        e2b = _sdk()
+        e2b = self.load()
         with self.asking("make a sandbox"):
             handle = e2b.Sandbox.create(
                 self._template(config),
@@ -79,12 +71,13 @@ class E2BBackend(RemoteBackend):
         resources = config.resources
         if not _is_container_image(config.image) and resources.cpu is None and resources.memory_mb is None:
             return config.image
-        e2b = _sdk()
+        e2b = self.load()
         name = _template_name(config)
         if not e2b.Template.exists(name):
             source = config.image or "base"
             started = e2b.Template()
             template = started.from_image(source) if _is_container_image(source) else started.from_template(source)
+            # E2B takes whole processors, and memory in even numbers of MB only.
             e2b.Template.build(
                 template,
                 name,
@@ -94,23 +87,15 @@ class E2BBackend(RemoteBackend):
         return name
 
     def exec_script(
-        self,
-        sandbox_id: str,
-        script: str,
-        *,
-        on_stdout: Callable[[str], None],
-        on_stderr: Callable[[str], None],
-        timeout: float | None = None,
+        self, sandbox_id: str, script: str, *, on_stdout: Callable[[str], None], on_stderr: Callable[[str], None]
     ) -> ExecResult:
-        e2b = _sdk()
+        e2b = self.load()
         with self.asking("run a command", sandbox_id):
-            # Timeout 0: the SDK would otherwise kill the command after a minute.
-            running = self._handle(sandbox_id).commands.run(
-                script, background=True, timeout=timeout or 0, retain_output=False
-            )
+            # Timeout 0 is none; by default the SDK kills the command after a minute.
+            running = self._handle(sandbox_id).commands.run(script, background=True, timeout=0, retain_output=False)
             try:
                 running.wait(on_stdout=on_stdout, on_stderr=on_stderr)
-            except e2b.CommandExitException as e:
+            except e2b.CommandExitException as e:  # how the SDK tells an exit code that is not 0
                 return ExecResult(int(e.exit_code))
             return ExecResult(0)
 
@@ -125,17 +110,17 @@ class E2BBackend(RemoteBackend):
     def is_alive(self, sandbox_id: str) -> bool:
         try:
             with self.asking("ask for a sandbox", sandbox_id):
-                state = _sdk().Sandbox.get_info(sandbox_id).state
+                state = self.load().Sandbox.get_info(sandbox_id).state
         except SandboxGone:
             return False
         return str(getattr(state, "value", state)) == "running"
 
     def renew(self, sandbox_id: str, lease_seconds: int) -> None:
         with self.asking("renew the lease", sandbox_id):
-            _sdk().Sandbox.set_timeout(sandbox_id, lease_seconds)
+            self.load().Sandbox.set_timeout(sandbox_id, lease_seconds)
 
     def sandboxes(self, labels: Mapping[str, str]) -> list[SandboxInfo]:
-        e2b = _sdk()
+        e2b = self.load()
         found: list[SandboxInfo] = []
         with self.asking("list the sandboxes"):
             pages = e2b.Sandbox.list(query=e2b.SandboxQuery(metadata=dict(labels)))
@@ -147,14 +132,15 @@ class E2BBackend(RemoteBackend):
         self._handles.pop(sandbox_id, None)
         try:
             with self.asking("destroy the sandbox", sandbox_id):
-                _sdk().Sandbox.kill(sandbox_id)
+                self.load().Sandbox.kill(sandbox_id)
         except SandboxGone:
             return
 
     def failure(self, error: Exception, action: str, sandbox_id: str | None) -> BackendError | None:
-        e2b = _sdk()
+        e2b = self.load()
         if isinstance(error, e2b.AuthenticationException):
-            return Refused(f"E2B refused to {action}: {error}", fix=[_KEY_FIX])
+            return Refused(f"E2B refused to {action}: {error}", fix=[self.key_fix])
+        # The most special classes first: most of the SDK's exceptions are subclasses of SandboxException.
         if isinstance(error, (e2b.SandboxNotFoundException, e2b.SandboxNotRunningException)):
             return SandboxGone(f"The E2B sandbox {sandbox_id} is gone: {error}")
         if isinstance(error, e2b.RateLimitException):
@@ -163,30 +149,15 @@ class E2BBackend(RemoteBackend):
             return Unavailable(f"E2B could not {action} now: {error}")
         if isinstance(error, (e2b.SandboxException, e2b.BuildException)):
             return _by_status(action, error)
-        # A stream that breaks in the middle, and an answer that is not E2B's, but of something before it.
+        # A stream broke in the middle, or something between us and E2B answered instead of E2B.
         if "end event" in str(error) or isinstance(error, json.JSONDecodeError):
             return Unavailable(f"E2B gave no whole answer to the request to {action}: {error}")
         return None
 
     def _handle(self, sandbox_id: str) -> Any:
         if sandbox_id not in self._handles:
-            self._handles[sandbox_id] = _sdk().Sandbox.connect(sandbox_id)
+            self._handles[sandbox_id] = self.load().Sandbox.connect(sandbox_id)
         return self._handles[sandbox_id]
-
-
-def _sdk() -> Any:
-    try:
-        import e2b
-    except ImportError:
-        raise _missing() from None
-    return e2b
-
-
-def _missing() -> Unusable:
-    return Unusable(
-        "The backend e2b needs E2B's SDK, which is not installed.",
-        fix=["Install it: pip install 'px-sandbox[e2b]'", _KEY_FIX],
-    )
 
 
 def _is_container_image(image: str | None) -> bool:
@@ -212,7 +183,7 @@ def _info(item: Any) -> SandboxInfo:
 
 def _by_status(action: str, error: Any) -> Unavailable | Refused:
     status = getattr(error, "status_code", None)
-    if status is None:
+    if status is None:  # some exceptions have the number only at the beginning of their message
         digits = str(error)[:3]
         status = int(digits) if digits.isdigit() else 0
     if status == 429:

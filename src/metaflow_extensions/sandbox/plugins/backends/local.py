@@ -1,4 +1,4 @@
-"""Local: px sandboxes on this machine.  No account, no remote datastore, no second start of Metaflow."""
+"""Local: px sandboxes on this machine.  They need no account, no remote datastore and no second start of Metaflow."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from metaflow_extensions.sandbox.plugins.backend import SandboxBackend, SandboxConfig, SandboxInfo, Unusable
+from metaflow_extensions.sandbox.plugins.backend import LocalStep, SandboxBackend, SandboxConfig, SandboxInfo
+from metaflow_extensions.sandbox.plugins.errors import Unusable
+from metaflow_extensions.sandbox.plugins.local import image
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
 class LocalBackend(SandboxBackend):
-    """Steps in bubblewrap over px's layers; started by ``local_launch.py``, found by the records it leaves."""
+    """Steps in bubblewrap over px's layers.  Each launcher leaves a record of its sandbox under ``PX_HOME``."""
 
     name = "local"
     remote = False
@@ -33,10 +35,8 @@ class LocalBackend(SandboxBackend):
                 "The local sandbox has its network on or off; it cannot allow single addresses.",
                 fix=["Say network=True or network=False", "Or run the step at a provider: @e2b(network=…)"],
             )
-        self._check_machine()
-        from metaflow_extensions.sandbox.plugins import local_image
-
-        local_image.check(config.image)
+        self._check_machine()  # before the image, whose check needs px as well
+        image.check(config.image)
 
     def _check_machine(self) -> None:
         try:
@@ -51,7 +51,15 @@ class LocalBackend(SandboxBackend):
         if problem is not None:
             raise Unusable(f"No sandbox can be made on this machine: {problem.reason}", fix=problem.fix)
 
+    def enter(self, step: LocalStep, cli_args: Any) -> None:
+        """Put a sandbox around the command that Metaflow is about to start for a task."""
+        # Imported here, because `px sandbox ps` needs this module and should not wait for Metaflow.
+        from metaflow_extensions.sandbox.plugins.local.entrypoint import enter
+
+        enter(step, cli_args)
+
     def sandboxes(self, labels: Mapping[str, str]) -> list[SandboxInfo]:
+        # All local sandboxes are ours, so their records do not have the label that says so.
         wanted = {k: v for k, v in labels.items() if k in ("flow", "run", "step", "task", "attempt")}
         return [
             SandboxInfo("local", record["id"], _state(record), record["labels"])
@@ -63,30 +71,31 @@ class LocalBackend(SandboxBackend):
         for record in _records():
             if record["id"] == sandbox_id:
                 try:
-                    os.kill(record["pid"], signal.SIGKILL)  # the kernel ends the sandbox with it
+                    os.kill(record["pid"], signal.SIGKILL)  # the kernel ends the sandbox with its launcher
                 except ProcessLookupError:
                     return
 
 
 def _records() -> Iterator[dict[str, Any]]:
-    """The records of running sandboxes; what is left of those that were killed is swept away."""
+    """The records of running sandboxes.  Those of killed ones are removed on the way."""
     from px.home import Home
 
     for file in sorted((Home.from_environment().sandbox / "running").glob("*.json")):
         try:
             record = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            continue
+            continue  # its task has just ended, or is being written
+        # The run writes the file and the launcher adds its number, so without one it has not started yet.
         started = "pid" in record
-        if started and _is_ours(record["pid"], file):
+        if started and _is_launcher(record["pid"], file):
             yield record
         elif started or _will_not_start(record["parent"]):
             _forget(file, record)
 
 
-def _will_not_start(launcher: int) -> bool:
-    """A run asks before its first task and after its last: what it has not started then, it never will."""
-    return launcher == os.getpid() or not Path(f"/proc/{launcher}").exists()
+def _will_not_start(run: int) -> bool:
+    """A run asks before its first task and after its last one.  What it has not started then, it never will."""
+    return run == os.getpid() or not Path(f"/proc/{run}").exists()
 
 
 def _forget(file: Path, record: dict[str, Any]) -> None:
@@ -95,8 +104,8 @@ def _forget(file: Path, record: dict[str, Any]) -> None:
     file.unlink(missing_ok=True)
 
 
-def _is_ours(pid: int, file: Path) -> bool:
-    """Whether this process is still the one that wrote the record: numbers are used again."""
+def _is_launcher(pid: int, file: Path) -> bool:
+    """Whether this process is the launcher that wrote the record; numbers of processes are used again."""
     try:
         return os.fsencode(file.name) in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

@@ -1,7 +1,7 @@
-"""Metaflow's local metadata and a remote sandbox: the run is seeded into it, and the task's part comes back.
+"""Carries Metaflow's local metadata into a remote sandbox, and what the task recorded back.
 
-The sandbox has its own empty metadata.  Without the run in it, cards, tags and the client fail there; so the
-run's records go in before the step, and what the task recorded returns through the datastore after it.
+In the sandbox, Metaflow would find no metadata of the run, and cards, tags and the client would fail.  So the run's
+records go in before the step.  After it, the task's records come back through the datastore.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 MOST_FILES = 2000
-"""Above this many records a run is too large to be sent to each of its tasks: only the task's own line goes."""
+"""With more records than this, a task gets only those of the run itself, of its step and of itself."""
 
 
 def seed(flow: str, run_id: str, step: str, task_id: str) -> bytes:
@@ -34,7 +34,7 @@ def seed(flow: str, run_id: str, step: str, task_id: str) -> bytes:
 
 
 def to_datastore(flow: str, run_id: str, step: str, task_id: str, task_datastore: Any) -> None:
-    """Inside the sandbox, after the task: store what it recorded, and the run's tags, where the launcher looks."""
+    """In the sandbox, after the task: save its records, and the run's tags, in the datastore."""
     from metaflow.metaflow_config import DATASTORE_LOCAL_DIR
 
     run = Path(DATASTORE_LOCAL_DIR) / flow / run_id
@@ -43,13 +43,13 @@ def to_datastore(flow: str, run_id: str, step: str, task_id: str, task_datastore
     blob = _tar({str(p): p for p in records})
     _, key = task_datastore.parent_datastore.save_data([blob], len_hint=1)[0]
     task_datastore._dangerous_save_metadata_post_done({"local_metadata": key})
-    # The runner hands the key to the launcher with the exit code, which then need not search the datastore for it.
+    # The runner sends this key along with the exit code, so that the trampoline need not search for the records.
     with open(os.path.join(os.environ["PX_STATE"], "metadata"), "w") as f:
         f.write(key)
 
 
 def from_datastore(flow_datastore: Any, key: str) -> None:
-    """At the launcher: take over what the task recorded.  A task that died early recorded nothing."""
+    """In the trampoline: take over the task's records.  A task that died early has none, and no key."""
     from metaflow import util
     from metaflow.exception import MetaflowException
     from metaflow.metadata_provider.util import copy_tree
@@ -75,9 +75,9 @@ def _tar(files: dict[str, Path]) -> bytes:
             try:
                 content, state = path.read_bytes(), path.stat()
             except FileNotFoundError:
-                continue  # Metaflow writes records under other names first, and other tasks write theirs now
+                continue  # other tasks write now, and Metaflow writes under temporary names first
             member = tarfile.TarInfo(name)
-            # The launcher takes a record over only when it is newer than its own: times must survive.
+            # A record is taken over only if it is newer than the one here, so it must keep its time.
             member.size, member.mtime = len(content), state.st_mtime
             tar.addfile(member, io.BytesIO(content))
     return buffer.getvalue()

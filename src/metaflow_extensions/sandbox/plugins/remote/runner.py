@@ -1,9 +1,12 @@
-"""What runs inside a remote sandbox: it starts the task, keeps its log, and lets the launcher follow it.
+"""The runner: the program that runs a task inside a remote sandbox.
 
-The executor uploads this file with one line of payload appended, so it imports the standard library only.
-The task runs apart from the command that started it: when the connection to the sandbox breaks, the task
-goes on, and the launcher follows it again from the line it had reached.  Lines that begin with
-``\\x1e`` are for the launcher (a heartbeat, or the task's exit code); all others are Metaflow log lines.
+The executor uploads this file with the task appended to it, so it imports only the standard library.  It forks:
+
+* The supervisor runs the task and writes its log to files.  It does not depend on the connection to the sandbox.
+* The follower prints the log as it grows.  If the connection breaks, the executor starts another follower, which goes
+  on from the line that was reached.
+
+A line that begins with ``\\x1e`` is for the executor: a heartbeat, or how the task ended.  All others are log lines.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from contextlib import suppress
 from datetime import datetime, timezone
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # typing itself is not free, and this starts with every task
+if TYPE_CHECKING:  # the constant of typing would cost every task an import
     from typing import Any
 
 MARK = b"\x1e"
@@ -31,7 +34,7 @@ POLL = 0.05
 HEARTBEAT = 5.0
 STREAMS = ("stdout", "stderr")
 RECORD = 4096
-"""Bytes kept for the task's end, so that there is room for it, if not for metadata, when the disk is full."""
+"""Bytes that are reserved for how the task ended, so that it can be written when the disk is full."""
 
 
 def main(payload: Any = None) -> None:
@@ -43,7 +46,7 @@ def main(payload: Any = None) -> None:
 
 
 def run(payload: Any) -> None:
-    """Unpack the payload, start the task in a process of its own, and follow it."""
+    """Unpack the payload, fork the supervisor, and follow it."""
     state = payload["state"]
     os.makedirs(state, mode=0o700)
     with open(__file__, encoding="utf-8") as f:
@@ -59,8 +62,8 @@ def run(payload: Any) -> None:
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     record = os.open(os.path.join(state, "exit"), os.O_WRONLY)
-    fcntl.flock(record, fcntl.LOCK_EX)  # the supervisor's, from here to its end: who can lock it knows that it is gone
-    follower = Follower(state, 0, 0, woken)  # opens what it reads before there is a task that could remove it
+    fcntl.flock(record, fcntl.LOCK_EX)  # the supervisor holds this lock to its end, and so tells that it lives
+    follower = Follower(state, 0, 0, woken)  # opens the files now, because the task could remove them
     if os.fork() == 0:
         os.close(woken)
         os.setsid()
@@ -83,7 +86,7 @@ def write(state: str, name: str, content: bytes) -> None:
 
 
 def supervise(state: str, payload: Any, wake: int, record: int) -> None:
-    """Run the script to its end or its time limit, write its log, and leave the exit code last of all."""
+    """Run the script to its end or its time limit, write its log, and write how it ended last of all."""
     work = os.path.join(state, "work")
     os.mkdir(work)
     os.environ.update(payload["env"], PX_STATE=state)
@@ -107,25 +110,24 @@ def supervise(state: str, payload: Any, wake: int, record: int) -> None:
         thread.start()
     result = wait(task, payload["limit"], logs[1])
     for thread in pumps:
-        # A process that the step left behind may hold the pipe open for ever.
+        # A process that the step has left behind may hold the pipe open for ever.
         thread.join(timeout=5)
     if not leave(record, {**result, "metadata": content(os.path.join(state, "metadata"))}):
         leave(record, result)
 
 
 def leave(record: int, result: dict[str, Any]) -> bool:
-    """Write the task's end where the followers read it: open since the start, the task may have removed its name."""
+    """Write how the task ended, into the file that has been open since before the task could remove it."""
     data = json.dumps(result).encode().ljust(RECORD)
     try:
-        os.ftruncate(record, RECORD)  # of a longer one, there may have been room for a part
+        os.ftruncate(record, RECORD)  # removes what is left of a longer record that did not fit
         return os.pwrite(record, data, 0) == len(data)
     except OSError:
         return False
 
 
 def fetch(url: str, sha: str, path: str) -> None:
-    """The code package, without the start of Python and boto3 that Metaflow's own command needs; that one runs where
-    this does not succeed."""
+    """Fetch the code package.  Metaflow's own command would start Python and boto3 first; it runs if this fails."""
     import hashlib
     import urllib.request
 
@@ -157,7 +159,7 @@ def wait(task: subprocess.Popen[bytes], limit: int, log: Any) -> dict[str, Any]:
 
     def expire() -> None:
         expired.set()
-        with suppress(OSError):  # the disk is full: it ends all the same
+        with suppress(OSError):  # even if the disk is full, the task must end
             log.write(decorated(b"The task ran longer than its limit of %d seconds and was ended.\n" % limit))
         for number in (signal.SIGTERM, signal.SIGKILL):
             try:
@@ -166,7 +168,7 @@ def wait(task: subprocess.Popen[bytes], limit: int, log: Any) -> dict[str, Any]:
                 return
             time.sleep(5)
 
-    # A timer, because waiting with a timeout means asking again and again: the end would be seen late.
+    # A timer, because task.wait(timeout) asks again and again, with pauses, and would see the end late.
     timer = threading.Timer(limit, expire)
     timer.daemon = True
     if limit:
@@ -183,12 +185,12 @@ def pump(pipe: Any, log: Any, wake: int) -> None:
         try:
             log.write(decorated(line))
             os.write(wake, b".")
-        except OSError:  # the disk is full, or the follower is busy or gone: the task must not wait for either
+        except OSError:  # the disk is full, or nobody follows; the task must wait for neither
             continue
 
 
 def decorated(line: bytes) -> bytes:
-    """A line in Metaflow's log format; the time is when the task wrote it."""
+    """A line in Metaflow's log format, with the time at which the task wrote it."""
     if not line.endswith(b"\n"):
         line += b"\n"
     if line.startswith(b"[MFLOG|"):
@@ -198,10 +200,10 @@ def decorated(line: bytes) -> bytes:
 
 
 class Follower:
-    """Writes the log as it grows, from the given lines on; then the exit code, marked, with which it ends.
+    """Prints the log as it grows, from the given lines on, then how the task ended.
 
-    ``woken`` has something to read whenever there is more to write, and ends with the supervisor; the first follower
-    has it, later ones look again and again.
+    The supervisor writes to the pipe ``woken`` whenever there is more to print.  Only the first follower has that
+    pipe; later ones look at the files again and again.
     """
 
     def __init__(self, state: str, out: int, err: int, woken: int | None = None):
@@ -224,7 +226,7 @@ class Follower:
             self.sleep()
         record = os.pread(self.exit, os.fstat(self.exit).st_size, 0).strip()
         if not record:
-            text = b"What watched over the task in the sandbox was killed: by the task, or for memory."
+            text = b"The supervisor of the task was killed: by the task itself, or because memory ran out."
             say(outputs[1], decorated(text))
             record = b'{"exit": 1}'
         say(outputs[0], MARK + record + b"\n")
@@ -234,7 +236,7 @@ class Follower:
         if self.woken is None:
             time.sleep(POLL)
         elif select.select([self.woken], [], [], HEARTBEAT)[0] and not os.read(self.woken, 65536):
-            self.woken = None  # the supervisor has ended: the exit code is there now
+            self.woken = None  # the supervisor has ended
 
 
 def say(output: Any, data: bytes) -> None:
@@ -244,7 +246,7 @@ def say(output: Any, data: bytes) -> None:
 
 
 def is_free(file: int) -> bool:
-    """Whether the supervisor, which holds this file's lock as long as it lives, is gone."""
+    """Whether the supervisor is gone: it holds the lock of this file as long as it lives."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -1,7 +1,7 @@
-"""Keeps the log of a remote task in the datastore, up to date while the task runs.
+"""Keeps the log of a remote task in the datastore while the task runs.
 
-The launcher does it, not the sandbox: it gets every line anyway, and has Metaflow loaded, which in the sandbox would
-be one more start of Metaflow for each task.
+The trampoline does this and not the sandbox.  It gets every line anyway, and it has Metaflow loaded; in the sandbox
+this would be one more start of Metaflow for each task.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ STREAMS = ("stdout", "stderr")
 
 
 class TaskLog:
-    """The two streams of one attempt; saved every few seconds if they grew, and at the end."""
+    """The two streams of one attempt.  They are saved every few seconds if they grew, and at the end."""
 
     def __init__(self, task_datastore: Any):
         self._datastore = task_datastore
-        # Without names: whatever ends this process ends them too.
+        # Files without names: nothing is left of them, however this process ends.
         self._files = [tempfile.TemporaryFile(buffering=0) for _ in STREAMS]  # noqa: SIM115 - open as long as the task runs
         self._changed = False
         self._ended = threading.Event()
@@ -31,7 +31,7 @@ class TaskLog:
 
     def add(self, stream: int, line: str) -> None:
         file = self._files[stream].fileno()
-        # Whatever the saver reads at this moment, it goes to the end.
+        # At the end of the file, wherever the other thread is reading at this moment.
         os.pwrite(file, line.encode("utf-8", "surrogateescape") + b"\n", os.fstat(file).st_size)
         self._changed = True
 
@@ -56,7 +56,7 @@ class TaskLog:
         if not self._changed:
             return
         self._changed = False
-        # As Metaflow's own saver does it: small logs as bytes, large ones from the file.
+        # As Metaflow itself does it: small logs are handed over as bytes, large ones as files.
         small = all(os.fstat(file.fileno()).st_size < SMALL for file in self._files)
         data: dict[str, Any] = {}
         for name, file in zip(STREAMS, self._files, strict=True):
@@ -64,5 +64,5 @@ class TaskLog:
             data[name] = file.read() if small else OnDisk(f"/dev/fd/{file.fileno()}")
         try:
             self._datastore.save_logs(TASK_LOG_SOURCE, data)
-        except Exception:  # noqa: BLE001 - a log that cannot be saved now must not fail the task; the next try may do
+        except Exception:  # noqa: BLE001 - the next try may succeed, and a log must not fail the task
             self._changed = True

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from metaflow_extensions.sandbox.plugins.sandbox_executor import MARK, TaskSpec, runner_file
+from metaflow_extensions.sandbox.plugins.remote.task import TaskSpec, runner_file
+from metaflow_extensions.sandbox.plugins.sandbox_executor import MARK
 
 
 def run(

@@ -1,8 +1,8 @@
 """Metaflow's modules in compiled form, for the code package.
 
-A package has sources only, so every task would compile what it imports of Metaflow before it does anything.  The
-launcher has the compiled modules already.  They go along as files that Python takes without comparing times (which
-packages do not keep) and only where its version is the one that compiled them.
+A code package has only sources, so every task would first compile what it imports of Metaflow.  The run has compiled
+these modules already.  Python uses the compiled files if its version is the one that made them.  It does not compare
+their times with those of the sources, because a code package does not keep times.
 """
 
 from __future__ import annotations
@@ -11,22 +11,24 @@ import hashlib
 import importlib.util
 import marshal
 import os
+import struct
 import sys
 from functools import cache
 from pathlib import Path
 
 PACKAGES = ("metaflow", "metaflow_extensions")
+# The flag of PEP 552 that tells Python not to look at the source.
 _UNCHECKED = (1).to_bytes(4, "little")
 
 
 @cache
 def compiled_modules() -> tuple[tuple[str, str], ...]:
-    """File, and name in the package, of every module of Metaflow that this process has loaded."""
+    """Every module of Metaflow that this process has loaded: its compiled file, and that file's name in the package."""
     from px.home import Home
 
     directory = Home.from_environment().cache("metaflow") / "bytecode"
     directory.mkdir(parents=True, exist_ok=True)
-    os.utime(directory)  # in use: `px store gc` leaves it
+    os.utime(directory)  # tells `px store gc` that it is in use
     found = []
     for name, module in sorted(sys.modules.items()):
         spec = getattr(module, "__spec__", None)
@@ -53,14 +55,13 @@ def _compiled(source: Path, name: str, directory: Path) -> Path:
 
 
 def _code(source: Path, text: bytes, state: os.stat_result) -> bytes:
-    """The compiled module as the interpreter keeps it, where that is of this very source; else compiled now."""
+    """The interpreter's own compiled file, if it belongs to this very source.  Otherwise the source is compiled."""
     try:
         kept = Path(importlib.util.cache_from_source(str(source), optimization="")).read_bytes()
     except OSError:
         kept = b""
-    of_source = (int(state.st_mtime) & 0xFFFFFFFF).to_bytes(4, "little") + (state.st_size & 0xFFFFFFFF).to_bytes(
-        4, "little"
-    )
-    if kept[:16] == importlib.util.MAGIC_NUMBER + bytes(4) + of_source:
+    # The head of such a file: Python's version, no flags, and the time and size of the source (PEP 552).
+    head = struct.pack("<III", 0, int(state.st_mtime) & 0xFFFFFFFF, state.st_size & 0xFFFFFFFF)
+    if kept[:16] == importlib.util.MAGIC_NUMBER + head:
         return kept[16:]
     return marshal.dumps(compile(text, str(source), "exec", dont_inherit=True))

@@ -1,4 +1,4 @@
-"""The log that a launcher keeps in Metaflow's datastore."""
+"""The log that a trampoline keeps in Metaflow's datastore."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from metaflow.datastore import FlowDataStore
 from metaflow.mflog import TASK_LOG_SOURCE
 from metaflow.plugins.datastores.local_storage import LocalStorage
 
-from metaflow_extensions.sandbox.plugins.task_log import SMALL, TaskLog
+from metaflow_extensions.sandbox.plugins.remote.log import SMALL, TaskLog
 
 
 @pytest.mark.parametrize("size", [10, SMALL + 10], ids=["small", "large"])

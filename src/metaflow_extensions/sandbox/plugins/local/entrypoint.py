@@ -1,0 +1,158 @@
+"""Puts a px sandbox around the command of a local task.
+
+The command itself stays as it is.  The launcher (``launcher.py``) stands in front of it: it makes the sandbox, waits
+for the task, and ends as the task ended.  It reads what it must know from a file, so that no path and no variable is
+on a command line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import uuid
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from metaflow_extensions.sandbox.plugins import settings, variables
+from metaflow_extensions.sandbox.plugins.backend import task_labels
+from metaflow_extensions.sandbox.plugins.errors import Unusable
+from metaflow_extensions.sandbox.plugins.local import launcher
+from metaflow_extensions.sandbox.plugins.local.image import step_sandbox
+from metaflow_extensions.sandbox.plugins.local.metaflow_tree import INSIDE, metaflow_tree
+from metaflow_extensions.sandbox.plugins.local.mounts import Mounts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from metaflow_extensions.sandbox.plugins.backend import LocalStep
+    from px.home import Home
+    from px.warm.record import BuiltSandbox
+
+# Files of this machine that these name are not in the sandbox, or they are about another sandbox.
+_NOT_INSIDE = ("METAFLOW_HOME", "METAFLOW_PROFILE", "METAFLOW_CODE_", "METAFLOW_SANDBOX_")
+_PASSED = (
+    "LANG", "LC_ALL", "LC_CTYPE", "TZ", "PYTHONUNBUFFERED", "PYTHONHASHSEED", "PYTHONWARNINGS", "TERM", "NO_COLOR"
+)  # fmt: skip
+
+
+def enter(step: LocalStep, cli_args: Any) -> None:
+    """Replace the entrypoint of one task."""
+    from px.errors import PxError
+    from px.home import Home
+
+    home = Home.from_environment()
+    directory = Path(cli_args.entrypoint[-1]).absolute().parent
+    try:
+        built, tree = _prepared(home, step.config.image, directory, step.has_own_packages)
+    except PxError as e:
+        raise Unusable(str(e), read="docs/reference/errors.md") from None
+    except OSError as e:
+        raise Unusable(
+            f"px could not build the sandbox of the step in {home.root}: {e}",
+            fix=["Name a directory that has room and that you may write to: export PX_HOME=…"],
+        ) from None
+    task = cli_args.task
+    # Values go through the launcher's environment; its file has only the names.
+    cli_args.env.update(
+        variables.step_variables(task.datastore_type, task.metadata_type, step.env, uses_secrets=step.uses_secrets)
+    )
+    cli_args.entrypoint = LocalEntrypoint(step, cli_args, built, tree)
+
+
+@cache
+def _prepared(home: Home, image: str | None, flow_directory: Path, has_own_packages: bool) -> tuple[BuiltSandbox, Path]:
+    """The sandbox of a step and its Metaflow; the same for all tasks of a run."""
+    built = step_sandbox(image, flow_directory, has_own_packages=has_own_packages)
+    return built, metaflow_tree(home, built)
+
+
+class LocalEntrypoint(list[str]):
+    """An entrypoint that is worked out when it is used, after every other decorator has changed it.
+
+    ``@conda`` and ``@pypi`` set item 0 to the interpreter of the step.  It runs inside the sandbox.
+    """
+
+    def __init__(self, step: LocalStep, cli_args: Any, built: BuiltSandbox, tree: Path):
+        super().__init__([step.executable or built.interpreter, *cli_args.entrypoint[1:]])
+        self._step, self._cli_args, self._built, self._tree = step, cli_args, built, tree
+        self._id = f"local-{uuid.uuid4().hex[:16]}"
+
+    def __iter__(self) -> Iterator[str]:
+        # Metaflow makes a list of the entrypoint right before it starts the task, and only then.
+        command = [self[i] for i in range(len(self))]
+        file = self._write(command[0])
+        # -I -S: without site-packages, which the launcher does not need, it starts in half the time.
+        return iter([sys.executable, "-I", "-S", launcher.__file__, str(file), *command])
+
+    def _write(self, python: str) -> Path:
+        from px.home import Home
+
+        home = Home.from_environment()
+        file = home.sandbox / "running" / f"{self._id}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        data = json.dumps(self._start(home, python)).encode()
+        # Only for this user, because paths and names of variables are nobody else's business.
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as f:
+            f.write(data)
+        return file
+
+    def _start(self, home: Home, python: str) -> dict[str, Any]:
+        """What the launcher must know."""
+        task, built, config = self._cli_args.task, self._built, self._step.config
+        mounts = self._mounts(home, python)
+        memory = config.resources.memory_mb
+        return {
+            "id": self._id,
+            "python_path": launcher.python_path(),
+            "home": str(home.root),
+            "layers": built.layers,
+            "mounts": [*mounts.rows, [str(self._tree), INSIDE, True]],
+            "scratch": mounts.scratch,
+            "image": built.directory,
+            "cwd": str(Path.cwd()),
+            "variables": self._names(),
+            "env": self._fixed(),
+            "network": config.network.allowed,
+            "memory": None if memory is None else memory << 20,
+            "cpus": config.resources.cpu,
+            "time_limit": self._step.time_limit,
+            "parent": os.getpid(),
+            "labels": task_labels(task.flow_name, task.run_id, task.step, task.task_id, task.retries),
+        }
+
+    def _mounts(self, home: Home, python: str) -> Mounts:
+        mounts, cli_args = Mounts(), self._cli_args
+        mounts.share_working_tree(Path(self[-1]).absolute(), self._built.root)
+        mounts.hide(home)  # after the working tree, which it may lie in
+        mounts.share_datastores(cli_args.task)
+        if python not in (self._built.interpreter, self._step.executable):
+            mounts.show(Path(python).parent.parent)  # the environment of @conda or @pypi
+        for path in cli_args.env.get("PYTHONPATH", "").split(os.pathsep):
+            if path and Path(path).is_dir():
+                mounts.show(path)
+        config_file = cli_args.top_level_options.get("local-config-file")
+        if config_file:
+            mounts.show(config_file)
+        return mounts
+
+    def _names(self) -> list[str]:
+        """The variables of the launcher's environment that the task gets; it gets no others."""
+        own = [n for n in os.environ if n.startswith("METAFLOW_") and not n.startswith(_NOT_INSIDE)]
+        names = {*own, *_PASSED, *self._cli_args.env, "METAFLOW_RUN_ID"}
+        return sorted(names - set(variables.NEVER) - {"PATH", "HOME"})
+
+    def _fixed(self) -> dict[str, str]:
+        """The variables that are the sandbox's own."""
+        env = dict(self._built.variables)
+        env["PATH"] = f"{env['PATH']}:{INSIDE}/bin"
+        env["HOME"] = "/home/px"
+        env[settings.WORKLOAD] = "1"
+        env[settings.BACKEND] = "local"
+        env[settings.SANDBOX_ID] = self._id
+        env[settings.IMAGE_ID] = self._built.sbx_id
+        # @conda and @pypi bring a Metaflow of their own on this path.
+        if "PYTHONPATH" not in self._cli_args.env:
+            env["PYTHONPATH"] = INSIDE
+        return env

@@ -1,0 +1,129 @@
+"""Which directories of this machine a local task sees, each as narrowly as possible.
+
+* The working tree, writable, as in a plain local run.
+* The datastore, read-only except for what this task writes: its own directory, the run's tags, the
+  content-addressed data and the run's cards.
+* The few files that the task's command names.
+
+Nothing else of this machine is in the sandbox.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from px.home import Home
+
+Row = list[Any]
+"""Source, target, read-only: a mount as JSON has it."""
+# The sandbox's own files are in these directories; a mount over one of them would hide its Python.
+_SYSTEM = {Path(p) for p in ("/", "/usr", "/etc", "/var", "/opt")}
+# Too many people and programs keep files in these.
+_SHARED = {Path(p) for p in ("/tmp", "/home", "/mnt", "/srv")}  # noqa: S108
+
+
+class Mounts:
+    """The mounts of one task, in order: a later one lies over an earlier one."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.scratch: list[str] = []
+        """Temporary directories, to be removed after the task."""
+
+    def share(self, directory: Path) -> None:
+        """Show a directory with everything in it, writable."""
+        self.rows.append([str(directory), str(directory), False])
+
+    def show(self, path: Path | str) -> None:
+        """Show a file or directory, read-only."""
+        self.rows.append([str(path), str(path), True])
+
+    def share_working_tree(self, script: Path, project: str) -> None:
+        for root in _roots(script, project):
+            if _is_too_wide(root):
+                self._share_python_files(root)
+            else:
+                self.share(root)
+
+    def _share_python_files(self, root: Path) -> None:
+        """Show only the Python files beside the flow, in an empty directory that the task may write to."""
+        if root not in _SYSTEM:
+            empty = tempfile.mkdtemp(prefix="px-task-")
+            self.scratch.append(empty)
+            self.rows.append([empty, str(root), False])
+        for path in sorted(root.iterdir()):
+            if _is_module(path):
+                self.show(path)
+
+    def hide(self, home: Home) -> None:
+        """Cover px's own store, if it lies in a shared directory: a task must not write there."""
+        if any(home.root.is_relative_to(target) for _, target, _ in self.rows):
+            empty = home.cache("metaflow") / "empty"
+            empty.mkdir(parents=True, exist_ok=True)
+            self.rows.append([str(empty), str(home.root), True])
+
+    def share_datastores(self, task: Any) -> None:
+        for root in _datastore_roots(task):
+            self.show(root)
+            for path in _written_by(task, root):
+                path.mkdir(parents=True, exist_ok=True)
+                self.share(path)
+
+
+def _roots(script: Path, project: str) -> list[Path]:
+    """The project, the directory of the flow, and the working directory, without those that lie in others."""
+    wanted = [script.parent, Path.cwd()]
+    if project:
+        wanted.append(Path(project))
+    if script.is_symlink():  # Python looks for modules beside the file, not beside the link
+        wanted.append(script.resolve().parent)
+    kept: list[Path] = []
+    for root in sorted(set(wanted), key=lambda p: len(p.parts)):
+        if not any(root.is_relative_to(other) and not _is_too_wide(other) for other in kept):
+            kept.append(root)
+    return kept
+
+
+def _is_too_wide(root: Path) -> bool:
+    """A home directory, or one above it, holds keys and mail and not only a flow."""
+    return root in _SYSTEM | _SHARED or Path.home().is_relative_to(root)
+
+
+def _is_module(path: Path) -> bool:
+    # os.path, because pathlib raises at a directory that this user may not enter, such as /lost+found.
+    return (path.suffix == ".py" and os.path.isfile(path)) or os.path.isfile(path / "__init__.py")
+
+
+def _datastore_roots(task: Any) -> list[Path]:
+    """The local directories of data and of metadata.  Usually they are the same."""
+    from metaflow.plugins.datastores.local_storage import LocalStorage
+
+    roots = []
+    if task.datastore_type == "local":
+        roots.append(Path(task.datastore_sysroot).absolute())
+    if task.metadata_type == "local":
+        found = LocalStorage.get_datastore_root_from_config(lambda *_a, **_k: None, create_on_absent=False)
+        roots += [Path(found).absolute()] if found else []
+    return list(dict.fromkeys(roots))
+
+
+def _written_by(task: Any, root: Path) -> list[Path]:
+    flow = root / task.flow_name
+    run = flow / str(task.run_id)
+    # A @parallel task starts its siblings itself, in the same sandbox, and they write beside it.
+    own = run / task.step if task.ubf_context else run / task.step / str(task.task_id)
+    cards = _card_root(root)
+    # If Metaflow has no directory for cards yet, a step without cards must not make one.
+    of_cards = [cards / task.flow_name / "runs" / str(task.run_id)] if cards.parent.is_dir() else []
+    return [own, run / "_meta", flow / "data", *of_cards]
+
+
+def _card_root(root: Path) -> Path:
+    """Where Metaflow keeps cards: found from the working directory, or, with a setting of its own, beside the data."""
+    from metaflow.plugins.cards.card_datastore import CardDatastore
+
+    return Path(CardDatastore.get_storage_root("local") or root).absolute()

@@ -1,0 +1,44 @@
+"""The variables and credential files of a remote task."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from metaflow_extensions.sandbox.plugins import settings
+from metaflow_extensions.sandbox.plugins.variables import step_variables
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def remote_environment(
+    obj: Any, package: Mapping[str, str], user: Mapping[str, str], run_id: str, backend: str
+) -> dict[str, str]:
+    """All variables of a task, except the id of its sandbox, which only the executor knows.
+
+    ``obj`` is the context of Metaflow's command line; ``user`` are the variables that the user gave to the step.
+    """
+    datastore = obj.flow_datastore.TYPE
+    env = step_variables(datastore, obj.metadata.TYPE, user)
+    env.update({f"METAFLOW_CODE_{key}": value for key, value in package.items()})
+    env.update(
+        METAFLOW_CODE_DS=datastore,
+        METAFLOW_FLOW_FILENAME=os.path.basename(sys.argv[0]),
+        METAFLOW_RUN_ID=run_id,
+        METAFLOW_RUNTIME_ENVIRONMENT="sandbox",
+        PYTHONUNBUFFERED="x",
+    )
+    env[settings.WORKLOAD] = "1"
+    env[settings.BACKEND] = backend
+    return env
+
+
+def credential_files(environ: Mapping[str, str], datastore: str) -> dict[str, bytes]:
+    """Credentials that are files: the name in the task's own directory, and the content."""
+    path = environ.get("GOOGLE_APPLICATION_CREDENTIALS", "")
+    if datastore != "gs" or not path:
+        return {}
+    with open(path, "rb") as f:
+        return {"google.json": f.read()}

@@ -1,0 +1,46 @@
+"""What the decorators and the command line share: Metaflow's settings, names of variables, the error for Metaflow.
+
+Metaflow is imported inside the functions.  It imports the decorators itself, and those import this module.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from metaflow_extensions.sandbox.plugins.errors import Unusable
+
+if TYPE_CHECKING:
+    from metaflow_extensions.sandbox.plugins.errors import BackendError
+
+# A step reads in these variables where it runs. WORKLOAD is set in every sandbox, and nowhere else; the decorators ask
+# for it, because Metaflow calls their hooks in the run and in the task alike.
+WORKLOAD = "METAFLOW_SANDBOX_WORKLOAD"
+BACKEND = "METAFLOW_SANDBOX_BACKEND"
+SANDBOX_ID = "METAFLOW_SANDBOX_ID"
+IMAGE_ID = "METAFLOW_SANDBOX_SBX_ID"
+
+
+def metaflow_error(error: BackendError) -> Exception:
+    """The error as Metaflow shows it: with a headline, and without a traceback."""
+    from metaflow.exception import MetaflowException
+
+    shown: Exception = MetaflowException(str(error))
+    shown.headline = "Sandbox error"  # type: ignore[attr-defined]
+    return shown
+
+
+def setting(name: str) -> Any:
+    """A setting from the environment (``METAFLOW_…``) or from Metaflow's configuration file."""
+    from metaflow import metaflow_config
+
+    return getattr(metaflow_config, name, None)
+
+
+def setting_number(name: str, *, least: int) -> int:
+    number = int(setting(name))
+    if number < least:
+        raise Unusable(
+            f"METAFLOW_{name}={number} is too small; it must be {least} or more.",
+            fix=[f"Take the default: unset METAFLOW_{name}"],
+        )
+    return number
