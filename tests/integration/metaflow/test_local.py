@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from metaflow_extensions.sandbox.plugins import local_mounts
+from metaflow_extensions.sandbox.plugins.local import mounts
 from px.home import Home
 from tests.conftest import REPO
 from tests.support.index import Index
@@ -340,9 +340,9 @@ def test_a_directory_that_may_not_be_entered_is_not_shown() -> None:
     (root / "package").mkdir()
     (root / "package/__init__.py").write_text("")
     (root / "shut").mkdir(mode=0)
-    code = f"import json, os, pathlib, sys\nfrom {local_mounts.__name__} import _narrow\n"
-    code += "(empty, *_), *rows = _narrow(pathlib.Path(sys.argv[1]), [])\nos.rmdir(empty)\n"
-    code += "print(json.dumps([target for _, target, _ in rows]))"
+    code = f"import json, os, pathlib, sys\nfrom {mounts.__name__} import Mounts\n"
+    code += "shown = Mounts()\nshown._share_python_files(pathlib.Path(sys.argv[1]))\nos.rmdir(shown.scratch[0])\n"
+    code += "print(json.dumps([target for _, target, _ in shown.rows[1:]]))"
     command = [*become(os.geteuid() or another_user()), sys.executable, "-c", code, str(root)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)

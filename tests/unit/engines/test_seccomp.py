@@ -82,8 +82,14 @@ def test_other_architectures_and_numbers() -> None:
         ("ioctl", (0x5412, 0), None),
         ("fchmod", (3, 0o755), None),
         ("fchmod", (3, 0o4755), "EPERM"),
-        ("fchmod", (3, 0o2755), None),
+        ("fchmod", (3, 0o2755), "EPERM"),
         ("fchmodat", (3, 0, 0o4644), "EPERM"),
+        ("mkdirat", (3, 0, 0o2755), "EPERM"),
+        ("mknodat", (3, 0, 0o104755), "EPERM"),
+        ("openat", (3, 0, 0o101, 0o4755), "EPERM"),
+        ("openat", (3, 0, 0o101, 0o755), None),
+        ("openat", (3, 0, 0o20200000, 0o4755), "EPERM"),  # O_TMPFILE
+        ("openat", (3, 0, 0, 0o4755), None),  # opens, makes nothing
         ("socket", (2,), None),
         ("socket", (40,), "EPERM"),
         ("socket", (38,), "EPERM"),

@@ -16,8 +16,13 @@ from pathlib import Path
 import pytest
 
 from metaflow_extensions.sandbox.plugins.remote import stand_in
+from tests.support.needs import only_for
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is a fork server on Linux only")
+
+@pytest.fixture(autouse=True)
+def _on_linux() -> None:
+    only_for("Linux", "there is a fork server there only")
+
 
 # A run: it starts a server, says how a stand-in is started, and waits.  The server has nothing to import: there is no
 # such backend, and what fails while it imports is left to the trampolines.
