@@ -18,7 +18,7 @@ SRC = REPO / "src"
 
 # What each module in the root and each folder may import of the others, lowest first.  `px` itself (the version, and
 # where the tables are) is everybody's.
-_ROOT = {"errors", "console", "elf", "platforms", "process", "http", "home"}
+_ROOT = {"errors", "console", "elf", "platforms", "process", "http", "home", "foreign"}
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "console": set(),
@@ -26,6 +26,7 @@ ARROWS: dict[str, set[str]] = {
     "platforms": {"errors"},
     "process": {"console"},
     "http": {"console"},
+    "foreign": {"errors"},
     "warm": {"errors"},
     "home": {"warm"},
     "store": _ROOT | {"warm"},
