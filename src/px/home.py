@@ -17,6 +17,7 @@ CACHES = {
     "registries": "registries",  # which blobs px has sent to a registry
     "selections": "selections",  # which artifacts of a lock a runtime gets
     "sonames": "sonames-1",  # the libraries of a base
+    "uv": "uv",  # what uv in sandboxes has downloaded: one directory for wheels, and one for each project
 }
 """Every cache and its directory.  Garbage collection removes old entries from all of them, except those in ``KEPT``."""
 # The engines' cache is small, and running sandboxes may have a layer of it mounted.

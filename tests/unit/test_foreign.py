@@ -25,8 +25,8 @@ def read(directory: Path, name: str) -> object:
     return foreign.read(directory, name, LIMIT)
 
 
-def copy(directory: Path, name: str) -> object:
-    return foreign.copy(directory, name, directory.parent / "copy", LIMIT)
+def copy(directory: Path, name: str) -> None:
+    foreign.copy(directory, name, directory.parent / "copy", LIMIT)
 
 
 def append(directory: Path, name: str) -> None:

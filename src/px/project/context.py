@@ -15,6 +15,7 @@ from px.project.uv import Uv
 from px.store.objects import Store
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -27,6 +28,8 @@ class Context:
     """Where the command was given."""
     frozen_by: str | None = None
     """What froze the project (``--frozen`` or ``CI``), or None when it may change."""
+    make_uv: Callable[[Context, Path], Uv] | None = None
+    """Who runs uv; None is uv on this machine.  For a sandbox it runs in one (:mod:`px.sandbox.uv`)."""
 
     @classmethod
     def from_environment(cls, directory: Path, *, offline: bool = False, frozen: bool = False) -> Context:
@@ -57,12 +60,15 @@ class Context:
 
     @property
     def uv(self) -> Uv:
-        return Uv(self.root, self.offline)
+        return self._uv_in(self.root)
 
     @property
     def uv_here(self) -> Uv:
         """uv, run where the command was given: in a workspace that may be one of its members."""
-        return Uv(self.directory, self.offline)
+        return self._uv_in(self.directory)
+
+    def _uv_in(self, directory: Path) -> Uv:
+        return Uv(directory, self.offline) if self.make_uv is None else self.make_uv(self, directory)
 
     def look_again(self) -> Context:
         """The same context, for a project whose files have changed."""

@@ -60,11 +60,11 @@ class Project:
     def inputs(self) -> tuple[Path, ...]:
         """Every file that the env depends on: manifests and what builds read, lock, uv's settings and the pin."""
         read = [path for m in self.manifests for path in (m.path, *m.build_files)]
-        read += [d / name for d in self._locked_directories for name in (FILE, *OLD_MANIFESTS)]
+        read += [d / name for d in self.locked_directories for name in (FILE, *OLD_MANIFESTS)]
         return (*dict.fromkeys(read), self.lock, self.root / "uv.toml", self.root / ".python-version")
 
     @cached_property
-    def _locked_directories(self) -> tuple[Path, ...]:
+    def locked_directories(self) -> tuple[Path, ...]:
         """The local projects that the lock was made from: also those that only other local projects depend on."""
         try:
             text = self.lock.read_text(encoding="utf-8")

@@ -12,7 +12,6 @@ from px.errors import PxError
 from px.warm.record import matching, members
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 FILE = "pyproject.toml"
@@ -123,8 +122,8 @@ class Manifest:
         here = self.path.parent
         found = {here / name for pattern in self.cache_keys for name in matching(os.fspath(here), pattern)}
         found |= {here / name for name in OLD_MANIFESTS} if self.is_package else set()
-        for directory in self._path_sources():
-            found |= {directory / name for name in (FILE, *OLD_MANIFESTS)}
+        for source in self.path_sources:
+            found |= set() if source.is_file() else {source / name for name in (FILE, *OLD_MANIFESTS)}
         return tuple(sorted(found - {self.path}))
 
     @property
@@ -134,13 +133,12 @@ class Manifest:
         named = [key.get("file") if isinstance(key, dict) else key for key in keys]
         return tuple(pattern for pattern in named if isinstance(pattern, str))
 
-    def _path_sources(self) -> Iterator[Path]:
-        """The directories in ``[tool.uv.sources]``, where a name may have several sources."""
-        for table in self.tool("uv").get("sources", {}).values():
-            for row in table if isinstance(table, list) else [table]:
-                path = self.path.parent / str(row["path"]) if isinstance(row, dict) and "path" in row else None
-                if path is not None and not path.is_file():
-                    yield path
+    @property
+    def path_sources(self) -> tuple[Path, ...]:
+        """The files and directories in ``[tool.uv.sources]``, where a name may have several sources."""
+        tables = self.tool("uv").get("sources", {}).values()
+        rows = [row for table in tables for row in (table if isinstance(table, list) else [table])]
+        return tuple(self.path.parent / str(row["path"]) for row in rows if isinstance(row, dict) and "path" in row)
 
     @cached_property
     def workspace(self) -> WorkspaceTable | None:

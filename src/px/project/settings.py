@@ -35,6 +35,11 @@ class Settings:
         return next(((d, table) for d, table in found if table), (self.root, {}))
 
     @property
+    def directory(self) -> Path:
+        """Where the project's own settings were found."""
+        return self._nearest[0]
+
+    @property
     def project(self) -> dict[str, Any]:
         """The project's own settings."""
         return self._nearest[1]

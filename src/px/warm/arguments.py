@@ -86,6 +86,10 @@ def _options(spec: RunSpec, fds: Descriptors, *, persistent: bool) -> Iterator[s
     for file in files(spec):
         yield from ("--perms", "0644", "--file", fds.data("px-file", file.content), place(file.target))
     for mount in spec.mounts:
+        if mount.over is not None:
+            yield from ("--overlay-src", os.fspath(mount.source), "--overlay-src", os.fspath(mount.over))
+            yield from ("--tmp-overlay", place(mount.target))
+            continue
         option = "--ro-bind" if mount.read_only else "--bind"
         yield from (option, os.fspath(mount.source), place(mount.target))
     yield from ("--ro-bind", f"{DATA}/init/{os.uname().machine}", INIT)

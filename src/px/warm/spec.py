@@ -88,6 +88,8 @@ class Mount(Frozen):
     source: AnyPath
     target: str
     read_only: bool = False
+    over: AnyPath | None = None
+    """A directory whose files lie over the source's.  What is written then stays in memory, and the source as it is."""
 
 
 class DataFile(Frozen):

@@ -16,7 +16,7 @@ from px import console
 from px.errors import PxError
 from px.project import lock as locks
 from px.project import state as rules
-from px.project.situation import Situation, inspect, link, remember
+from px.project.situation import Situation, inspect, link, load, remember
 from px.project.state import State, Target
 from px.store.files import disk_errors, write_atomically
 from px.store.locks import locked
@@ -68,6 +68,7 @@ def ensure_sandbox(context: Context, command: str = "run", more: frozenset[str] 
 
 def ensure(context: Context, wish: Wish) -> Ready[Built]:
     """Bring the project to Consistent as far as the command may, or refuse with what to do instead."""
+    context = serving(context, wish.target)
     rules.check_frozen(wish.command, context.frozen_by)
     situation = inspect(context)
     flags = situation.flags(wish.target, wish.selection)
@@ -83,8 +84,9 @@ def ensure(context: Context, wish: Wish) -> Ready[Built]:
             return _build(context.look_again(), wish)
 
 
-def change(context: Context, command: str, target: Target, action: Callable[[], object]) -> Ready[Built]:
+def change(context: Context, command: str, target: Target, action: Callable[[Context], object]) -> Ready[Built]:
     """Run a command that changes M or L, and end Consistent, or leave everything as it was."""
+    context = serving(context, target)
     rules.check_frozen(command, context.frozen_by)
     project = context.project
     if project.uses_pylock:
@@ -92,7 +94,7 @@ def change(context: Context, command: str, target: Target, action: Callable[[], 
     # The rule allows every state that has a manifest, and there is one: no need to ask uv about the lock.
     files = [*(m.path for m in project.manifests), project.lock]
     with exclusive(context, log=target is Target.SANDBOX), restoring(files):
-        action()
+        action(context)
         return _build(context.look_again(), Wish(command, target))
 
 
@@ -131,10 +133,27 @@ def _handed_out(context: Context, built: Built, *, changed: bool) -> Ready[Built
     return Ready(context, built, changed)
 
 
+def serving(context: Context, target: Target) -> Context:
+    """The context for one target: uv that serves the sandbox runs in a sandbox, because locking may build packages."""
+    if target is Target.HOST:
+        return context
+    from px.sandbox.uv import in_sandbox  # a command for the host need not wait for the import
+
+    return in_sandbox(context)
+
+
+def look(context: Context) -> Situation:
+    """The project as a command finds it that only reports; what was made for the sandbox is asked about there."""
+    sandboxed = Target.SANDBOX.value in load(context.home, context.root).envs or b"[tool.px.sandbox" in (
+        context.project.manifest.path.read_bytes()
+    )
+    return inspect(serving(context, Target.SANDBOX if sandboxed else Target.HOST))
+
+
 @contextmanager
 def permitted(context: Context, command: str) -> Iterator[Situation]:
     """The project as a command that builds nothing for it finds it, with its lock held; PX010 if that is not enough."""
-    situation = inspect(context)
+    situation = inspect(serving(context, Target.SANDBOX))
     rules.permit(command, situation.flags(Target.SANDBOX), frozen_by=context.frozen_by, target=Target.SANDBOX)
     with exclusive(context):
         yield situation

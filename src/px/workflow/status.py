@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from px.project import state as rules
 from px.project.discovery import find_manifest, try_discover
-from px.project.situation import NOTHING, inspect
+from px.project.situation import NOTHING
 from px.project.state import Target
 from px.warm.record import BuiltSandbox
+from px.workflow.door import look
 
 if TYPE_CHECKING:
     from px.project.context import Context
@@ -68,7 +69,7 @@ def gather(context: Context) -> Status:
         remedy = f"Write a [project] table into {manifest}" if manifest else rules.remedy(NOTHING.state, frozen=frozen)
         nothing = TargetStatus(NOTHING.state.value, reason, None, None, None, {}, remedy)
         return Status(directory, None, None, None, None, False, (), None, "missing", (), (), nothing, nothing, ())
-    situation, project = inspect(context), context.project
+    situation, project = look(context), context.project
     flags = situation.flags(Target.HOST)
     lock_state = (
         "missing" if not flags.lock_exists else "up to date" if flags.lock_matches else "older than the manifest"

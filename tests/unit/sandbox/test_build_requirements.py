@@ -3,38 +3,54 @@
 from __future__ import annotations
 
 import tomllib
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from px.env.artifacts import Artifact
+from px.home import Home
+from px.project.context import Context
 from px.project.settings import Settings
-from px.sandbox.build.requirements import as_asked, sdists, settings_directory, use_interpreter, without_wheels
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from px.sandbox.build.requirements import as_asked, sdists, shown_settings, without_wheels
+from px.store.objects import Store
 
 INDEX = '[[tool.uv.index]]\nname = "own"\nurl = "{url}"\ndefault = true\n'
 
 
-@pytest.mark.parametrize("text", ["", "[tool.uv]\nno-build = true\n", INDEX.format(url="./wheels")])
-def test_settings_that_ask_for_no_builds_are_used_as_they_are(text: str, tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text(text)
-    assert settings_directory(Settings(tmp_path), tmp_path / "scratch") == tmp_path
-    assert not (tmp_path / "scratch").exists()
+def shown(context: Context, given: Path) -> tuple[Path, list[str]]:
+    given.mkdir()
+    directory, mounts = shown_settings(context, given)
+    assert all(m.read_only for m in mounts)
+    return directory, [m.target for m in mounts]
 
 
-def test_packages_that_the_project_builds_are_wheels_as_build_requirements(tmp_path: Path) -> None:
+@pytest.fixture
+def context(tmp_path: Path) -> Context:
     root = tmp_path / "project"
     root.mkdir()
+    (root / "pyproject.toml").write_text('[project]\nname = "p"\nversion = "1"\n')
+    return Context(Store(Home(tmp_path / "px-home")), root)
+
+
+@pytest.mark.parametrize("text", ["", "[tool.uv]\nno-build = true\n", INDEX.format(url="./wheels")])
+def test_settings_that_ask_for_no_builds_are_used_as_they_are(text: str, context: Context, tmp_path: Path) -> None:
+    (context.directory / "pyproject.toml").write_text('[project]\nname = "p"\nversion = "1"\n' + text)
+    manifest = [str(context.root / "pyproject.toml")]
+    assert shown(context, tmp_path / "given") == (context.root, manifest)
+    assert not (tmp_path / "given" / "uv.toml").exists()
+
+
+def test_packages_that_the_project_builds_are_wheels_as_build_requirements(context: Context, tmp_path: Path) -> None:
+    root = context.directory
     (root / "pyproject.toml").write_text(
-        '[tool.uv]\nno-binary-package = ["lxml"]\nfind-links = ["../more", "größe", "https://host.example/links"]\n'
+        '[project]\nname = "p"\nversion = "1"\n[tool.uv]\nno-binary-package = ["lxml"]\n'
+        'find-links = ["../more", "größe", "https://host.example/links"]\n'
         '[tool.uv.sources]\nother = { path = "other" }\n[tool.uv.pip]\nno-binary = [":all:"]\nno-index = true\n'
         + INDEX.format(url="./wheels"),
         encoding="utf-8",
     )
-    scratch = settings_directory(Settings(root), tmp_path / "scratch")
-    assert tomllib.loads((scratch / "uv.toml").read_text(encoding="utf-8")) == {
+    assert shown(context, tmp_path / "given") == (Path("/build/given"), [])
+    assert tomllib.loads((tmp_path / "given" / "uv.toml").read_text(encoding="utf-8")) == {
         "find-links": [str(tmp_path / "more"), str(root / "größe"), "https://host.example/links"],
         "index": [{"name": "own", "url": str(root / "wheels"), "default": True}],
         "pip": {"no-index": True},
@@ -46,23 +62,9 @@ def test_uv_toml_comes_before_pyproject_and_parents_are_searched(tmp_path: Path)
     below = tmp_path / "below"
     below.mkdir()
     (below / "pyproject.toml").write_text('[project]\nname = "below"\n')
-    assert settings_directory(Settings(below), tmp_path / "scratch") == tmp_path / "scratch"
+    assert Settings(below).directory == tmp_path
     (below / "uv.toml").write_text('index-strategy = "unsafe-best-match"\n')
-    assert settings_directory(Settings(below), tmp_path / "again") == below
-
-
-@pytest.mark.parametrize(
-    "start", ["#!/home/me/python 3.11/bin/python\n", "#!/bin/sh\n'''exec' '/a b/bin/python3' \"$0\" \"$@\"\n' '''\n"]
-)
-def test_programs_are_run_by_the_sandboxs_python(start: str, tmp_path: Path) -> None:
-    (tmp_path / "meson").write_text(f"{start}import sys\n")
-    (tmp_path / "ninja").write_bytes(b"\x7fELF\0python\n")
-    (tmp_path / "tool").write_text("#!/bin/sh\necho python\n")
-    use_interpreter(tmp_path, "/usr/bin/python3")
-    assert (tmp_path / "meson").read_text() == "#!/usr/bin/python3\nimport sys\n"
-    assert (tmp_path / "ninja").read_bytes() == b"\x7fELF\0python\n"
-    assert (tmp_path / "tool").read_text() == "#!/bin/sh\necho python\n"
-    use_interpreter(tmp_path / "none", "/usr/bin/python3")
+    assert Settings(below).directory == below
 
 
 @pytest.mark.parametrize(

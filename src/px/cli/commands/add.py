@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace, context: Context) -> int:
     flags = place(args) + (["--editable"] if args.editable else [])
 
-    def action() -> None:
+    def action(context: Context) -> None:
         what = f"add {', '.join(args.packages)}"
         remedy = "Correct what uv names: the spelling, or another version: px add 'NAME<VERSION'"
         context.uv_here.must(what, "add", "--no-sync", *flags, "--", *args.packages, remedy=remedy)

@@ -10,7 +10,8 @@ from px.errors import PxError
 from px.oci.image import read_images
 from px.oci.sources import RegistrySource
 from px.project.situation import inspect
-from px.workflow.door import exclusive
+from px.project.state import Target
+from px.workflow.door import exclusive, serving
 from px.workflow.verify_image import find_image, verify_image
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def main(args: argparse.Namespace, context: Context) -> int:
     if context.offline and isinstance(source, RegistrySource):
         raise PxError("PX923", source=args.image, problem="it is in a registry, and --offline forbids to ask one")
     images = read_images(source)
-    situation = inspect(context)
+    situation = inspect(serving(context, Target.SANDBOX))
     if not situation.lock_matches:
         reason = "An image is made from a lock that matches the manifest."
         raise PxError("PX102", lock=context.project.lock.name, reason=reason)

@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
-    def action() -> None:
+    def action(context: Context) -> None:
         what = f"remove {', '.join(args.packages)}"
         remedy = "See who needs a package that is not a direct dependency: px why NAME"
         context.uv_here.must(what, "remove", "--no-sync", *place(args), "--", *args.packages, remedy=remedy)

@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace, context: Context) -> int:
     names = tuple(args.packages)
 
-    def action() -> None:
+    def action(context: Context) -> None:
         if names and context.project.lock.is_file():
             check_locked(context.project, names)
         lock.relock(context, upgrade=names)

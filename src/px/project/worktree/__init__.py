@@ -1,1 +1,1 @@
-"""TODO worktree."""
+"""Which files of the working tree count, and what they are."""

@@ -1,1 +1,1 @@
-"""TODO build."""
+"""Wheels from sources, built in a sandbox of their own."""

@@ -1,8 +1,8 @@
 """The builder sandbox: wheels from sdists with the base's own compiler and headers, and nothing of the host's.
 
-The source is unpacked and built inside, at a fixed path, without a network.  What the build requires is
-resolved by uv outside, as wheels for the sandbox's platform and as of a fixed day, so that next year's
-build gets the same tools; a requirement that has no wheel (PyGObject wants pycairo) is built first, in the same way.
+The source is unpacked and built inside, at a fixed path, without a network.  What the build requires is resolved by uv
+in a sandbox of its own (:mod:`px.sandbox.uv`), as wheels and as of a fixed day, so that next year's build gets the
+same tools; a requirement that has no wheel (PyGObject wants pycairo) is built first, in the same way.
 
 Most of the time goes into unpacking compilers, so a source that shows nothing but C is built with the C part of
 the set first (:mod:`px.debian.toolchain`); if it turns out to ask for more, it is built again with all.
@@ -10,7 +10,6 @@ the set first (:mod:`px.debian.toolchain`); if it turns out to ask for more, it 
 
 from __future__ import annotations
 
-import shutil
 import threading
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
     from px.env.artifacts import Artifact
     from px.project.settings import Settings
+    from px.sandbox.build.work import Work
     from px.sandbox.layers.base import Base
     from px.sandbox.layers.layer import Layer
     from px.sandbox.layers.python import Ground
@@ -100,24 +100,23 @@ class SandboxBuilder:
         capabilities = self.needed(artifact)
         said = f" with {', '.join(capabilities)}" if capabilities else ""
         console.info(f"Building {artifact.label} in the sandbox{said} …")
-        wheel = self._build(artifact, source, out.parent / "work", capabilities)
-        shutil.copy(wheel, out / wheel.name)
-        return out / wheel.name
+        work, wheel = self._build(artifact, source, out.parent / "work", capabilities)
+        return work.take(wheel, out)
 
-    def _build(self, artifact: Artifact, source: Path, scratch: Path, capabilities: Sequence[str]) -> Path:
+    def _build(self, artifact: Artifact, source: Path, scratch: Path, needed: Sequence[str]) -> tuple[Work, str]:
         from px.sandbox.build.work import Work  # most packages have wheels
 
         work = Work(self, artifact, scratch / "c", self._layers())
         more = work.prepare(source)  # needs no compiler, which may still be on its way
-        capabilities = sorted({*capabilities, *work.capabilities})
+        capabilities = sorted({*needed, *work.capabilities})
         tools = self._tools(capabilities, toolchain.C)
         if self.compiler and not more:
             wheel = work.try_wheel(tools)
             if wheel is not None:
-                return wheel
+                return work, wheel
             work = Work(self, artifact, scratch / "all", self._layers())
             work.prepare(source)
-        return work.wheel(self._tools(capabilities, toolchain.ALL))
+        return work, work.wheel(self._tools(capabilities, toolchain.ALL))
 
     def _tools(self, capabilities: Sequence[str], parts: Sequence[str]) -> tuple[Path, ...]:
         key = (*parts, *capabilities) if self.compiler else ("no compiler", *capabilities)

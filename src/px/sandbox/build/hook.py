@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 ROOT = "/build"
 SOURCE = os.path.join(ROOT, "source")
-ANSWER = os.path.join(ROOT, "answer.json")
+OUT = os.path.join(ROOT, "out")
+ANSWER = os.path.join(OUT, "answer.json")
 LEGACY: dict[str, object] = {
     "requires": ["setuptools>=40.8.0", "wheel"],
     "build-backend": "setuptools.build_meta:__legacy__",
@@ -49,9 +50,13 @@ def unpack(archive: str) -> None:
             t.extractall(SOURCE)  # noqa: S202 - the sandbox holds whatever it does
     inside = os.listdir(SOURCE)
     if len(inside) == 1 and os.path.isdir(os.path.join(SOURCE, inside[0])):
-        os.rename(os.path.join(SOURCE, inside[0]), SOURCE + ".tmp")
-        os.rmdir(SOURCE)
-        os.rename(SOURCE + ".tmp", SOURCE)
+        # SOURCE itself is a mount and cannot be replaced.  The new name is one that the archive does not have.
+        level = os.path.join(SOURCE, f"px-{os.urandom(8).hex()}")
+        os.rename(os.path.join(SOURCE, inside[0]), level)
+        os.chmod(level, 0o755)
+        for name in os.listdir(level):
+            os.rename(os.path.join(level, name), os.path.join(SOURCE, name))
+        os.rmdir(level)
 
 
 def project() -> str:
@@ -144,7 +149,7 @@ def ask(hooks: object, kind: str) -> list[str]:
 
 def make(hooks: object, kind: str) -> str:
     compile_side_by_side()
-    return str(getattr(hooks, f"build_{kind}")(os.path.join(ROOT, "out"), settings()))
+    return str(getattr(hooks, f"build_{kind}")(OUT, settings()))
 
 
 def apart(do: Callable[[], object]) -> None:
@@ -168,7 +173,6 @@ def main() -> None:
     action = sys.argv[1]
     if action == "prepare":
         if len(sys.argv) > 2:
-            os.makedirs(SOURCE, exist_ok=True)
             unpack(sys.argv[2])
         answer({"requires": build_system()["requires"], "more": is_more_than_c()})
         return

@@ -7,9 +7,11 @@ compiler and headers; so such a project gets its settings without that for them.
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from datetime import UTC
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -17,15 +19,14 @@ import tomlkit
 from packaging.utils import canonicalize_name
 
 from px.env.artifacts import Artifact
+from px.sandbox.uv_places import indexes
+from px.warm.spec import Mount
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
-    from px.project.settings import Settings
+    from px.project.context import Context
 
-# How uv starts a script: with the interpreter, or through a shell where its path is long or has spaces.
-_START = re.compile(rb"#!(?:[^\n]*python[^\n]*\n|/bin/sh\n'{3}exec' [^\n]*\n' '{3}\n)")
 # uv's words for a package of which the index has nothing but sources.
 _SOURCES_ONLY = re.compile(r"([A-Za-z0-9][\w.-]*)\S* (?:has|have) no (?:usable )?wheels")
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
@@ -56,18 +57,12 @@ def _sdist(name: str, version: str, sdist: dict[str, Any]) -> Artifact:
     return Artifact(name, version, "sdist", location, sha256, size, filename, uploaded=uploaded)
 
 
-def use_interpreter(scripts: Path, interpreter: str) -> None:
-    """Have installed programs (meson, cython …) run by the sandbox's Python: uv wrote this machine's into them."""
-    for script in sorted(scripts.iterdir()) if scripts.is_dir() else ():
-        content = script.read_bytes()
-        if found := _START.match(content):
-            script.write_bytes(f"#!{interpreter}\n".encode() + content[found.end() :])
-
-
-def settings_directory(settings: Settings, scratch: Path) -> Path:
-    """The directory to run uv in: the project's, or one with its settings of places where those ask for builds."""
-    if not settings.asks_for_builds:
-        return settings.root
-    scratch.mkdir(parents=True, exist_ok=True)
-    (scratch / "uv.toml").write_text(tomlkit.dumps(settings.places), encoding="utf-8")
-    return scratch
+def shown_settings(context: Context, given: Path) -> tuple[Path, list[Mount]]:
+    """Where uv is to run, and what it must see for the project's settings to count there."""
+    settings = context.settings
+    if settings.asks_for_builds:
+        (given / "uv.toml").write_text(tomlkit.dumps(settings.places), encoding="utf-8")
+        return Path("/build/given"), indexes(context)
+    files = [settings.directory / name for name in ("uv.toml", "pyproject.toml")]
+    shown = [Mount(path, os.fspath(path), read_only=True) for path in files if path.is_file()]
+    return settings.directory, [*shown, *indexes(context)]

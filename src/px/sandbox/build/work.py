@@ -1,13 +1,15 @@
-"""One build in the builder sandbox: a directory of the host that the sandbox sees as ``/build``."""
+"""One build in the builder sandbox.
+
+The build may write to two directories of this machine, which it sees as ``/build/source`` and ``/build/out``, and to
+nothing else.  What px puts there for it (the archive, the hook, the build requirements) it can only read.  px reads
+back an answer and one wheel, by its bare name, from ``out``.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-import signal
-import threading
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -15,19 +17,20 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.utils import canonicalize_name
 
-from px import console
+from px import console, foreign
 from px.debian import toolchain
 from px.engines.bubblewrap import Bubblewrap
 from px.env.packages import Packages
 from px.errors import PxError
-from px.process import tidy_end
+from px.process import interruptible, tidy_end
 from px.project import uv
 from px.sandbox.build.failures import build_failure
-from px.sandbox.build.requirements import as_asked, sdists, settings_directory, use_interpreter, without_wheels
+from px.sandbox.build.requirements import as_asked, sdists, shown_settings, without_wheels
+from px.sandbox.uv import UvBox
 from px.warm.spec import Mount, RunSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from px.env.artifacts import Artifact
     from px.process import Finished
@@ -38,18 +41,21 @@ HOOK = Path(__file__).parent / "hook.py"
 # Newer setuptools take these instead of what the interpreter was built with, so they must say all that matters;
 # -g0 because debug information, which Debian's python asks for, is ten times the size of the code.
 _FLAGS = "-O2 -DNDEBUG -fwrapv -fstack-protector-strong -g0"
-_NEWEST_GLIBC = 40  # 2.40, of those that uv knows as platforms; wheels for an older one work with a newer
+LARGEST_WHEEL = 16 << 30
+LARGEST_ANSWER = 1 << 20
 _COPIED_NOT = (".git", ".hg", ".px", ".venv", "__pycache__", "node_modules", "*.egg-info", ".tox", ".nox")
 
 
 @dataclass
 class Work:
-    """One build: a directory of the host that the sandbox sees as ``/build``."""
+    """One build, in a directory of this machine of which the sandbox sees parts."""
 
     builder: SandboxBuilder
     artifact: Artifact
     directory: Path
     layers: tuple[Path, ...]
+    archive: Mount | None = None
+    """The source, if it is not a directory."""
     said: str = ""
     capabilities: set[str] = field(default_factory=set)
     """Those of its build requirements that had to be built themselves."""
@@ -62,30 +68,35 @@ class Work:
         """Unpack the source and install what its build requires; whether it looks like more than C."""
         for name in ("requires", "out"):
             (self.directory / name).mkdir(parents=True)
-        shutil.copy(HOOK, self.directory / "hook.py")
+        (self.directory / "wanted").touch()
         if source.is_dir():
             ignore = None if self.builder.prepared else shutil.ignore_patterns(*_COPIED_NOT)
             shutil.copytree(source, self.directory / "source", symlinks=True, ignore=ignore)
             answer = self.ask("prepare")
         else:
-            shutil.copy(source, self.directory / source.name)
+            (self.directory / "source").mkdir()
+            self.archive = Mount(source.resolve(), f"/build/{source.name}", read_only=True)
             answer = self.ask("prepare", f"/build/{source.name}")
-        self.install([*answer["requires"], *self.builder.settings.extra_requirements(self.artifact.name)])
-        return bool(answer["more"])
+        self.install([*_requirements(answer), *self.builder.settings.extra_requirements(self.artifact.name)])
+        return bool(answer.get("more"))
 
-    def wheel(self, tools: tuple[Path, ...]) -> Path:
-        """Build with these layers on top of the base's."""
+    def wheel(self, tools: tuple[Path, ...]) -> str:
+        """Build with these layers on top of the base's; the wheel's name in ``out``."""
         self.layers = (*self.layers, *tools)
         answer = self.ask("build", "wheel")
         if "requires" in answer:
-            self.install(answer["requires"])
+            self.install(_requirements(answer))
             answer = self.ask("wheel", "wheel")
-        built = self.directory / "out" / str(answer["wheel"])
-        if not built.is_file():
-            raise PxError("PX903", problem=f"{self.artifact.label}: its build backend made no wheel")
-        return built
+        return str(answer.get("wheel"))
 
-    def try_wheel(self, tools: tuple[Path, ...]) -> Path | None:
+    def take(self, wheel: str, into: Path) -> Path:
+        """Copy the wheel to a directory that the build never saw."""
+        if not wheel.endswith(".whl"):
+            raise PxError("PX903", problem=f"{self.artifact.label}: its build backend made no wheel")
+        foreign.copy(self.directory / "out", wheel, into / wheel, LARGEST_WHEEL)
+        return into / wheel
+
+    def try_wheel(self, tools: tuple[Path, ...]) -> str | None:
         """Build with a part of the compiler set; None if the build asked for anything of the rest."""
         try:
             wheel = self.wheel(tools)
@@ -97,8 +108,8 @@ class Work:
 
     def lacks(self) -> bool:
         """Whether the build called a program or wanted a library that is in the other parts only."""
-        called = self.directory / "wanted"
-        found = called.read_text(errors="replace").splitlines() if called.is_file() else []
+        called = foreign.read(self.directory, "wanted", LARGEST_ANSWER)
+        found = called.decode("utf-8", "replace").splitlines()
         found += [match[0] for match in toolchain.MISSING.finditer(self.said)]
         if found:
             console.detail(f"{self.artifact.label} needs more than a C compiler: {', '.join(sorted(set(found)))}")
@@ -111,12 +122,12 @@ class Work:
             argv=(f"{self.python.directory}/python3", "/build/hook.py", *action),
             env=self.environment(),
             cwd="/build",
-            mounts=(Mount(self.directory, "/build"),),
+            mounts=self.mounts(),
             network=False,
             home="/tmp/home",  # noqa: S108 - inside the sandbox
             label=f"build-{self.artifact.name}",
         )
-        with open(os.devnull, "rb") as nothing, tidy_end(), _interruptible():
+        with open(os.devnull, "rb") as nothing, tidy_end(), interruptible():
             engine = Bubblewrap(self.builder.store.home)
             code = engine.run(spec, stdin=nothing.fileno(), stdout=log.append, stderr=log.append)
         text = b"".join(log).decode("utf-8", "replace")
@@ -125,7 +136,20 @@ class Work:
             console.debug(f"  {self.artifact.name}: {line}")
         if code != 0:
             raise self.failure(text)
-        return json.loads((self.directory / "answer.json").read_bytes())
+        try:
+            answer = json.loads(foreign.read(self.directory / "out", "answer.json", LARGEST_ANSWER))
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise PxError("PX903", problem=f"{self.artifact.label}: its build left no answer that px understands")
+        return answer
+
+    def mounts(self) -> tuple[Mount, ...]:
+        shown = [Mount(HOOK, "/build/hook.py", read_only=True)]
+        shown += [Mount(self.directory / "requires", "/build/requires", read_only=True)]
+        shown += [self.archive] if self.archive else []
+        written = [Mount(self.directory / name, f"/build/{name}") for name in ("source", "out")]
+        return (*shown, *written, Mount(self.directory / "wanted", toolchain.WANTED))
 
     def environment(self) -> dict[str, str]:
         uploaded = self.artifact.uploaded
@@ -152,30 +176,29 @@ class Work:
         """Put build requirements beside the source; those without wheels are built like the package itself."""
         if not requirements:
             return
-        target = ["--only-binary", ":all:", "--target", str(self.directory / "requires")]
+        target = ["--only-binary", ":all:", "--target", "/build/requires"]
         done = self.uv_pip("install", *target, "--", *requirements)
         if not done.ok and (names := without_wheels(done.stderr)) and not names & self.builder.within:
             made = self.build_requirements(as_asked(requirements, names), names)
-            done = self.uv_pip("install", *target, "--", *requirements, *(str(wheel) for wheel in made))
+            shown = [Mount(wheel, f"/build/wheels/{wheel.name}", read_only=True) for wheel in made]
+            done = self.uv_pip("install", *target, "--", *requirements, *(m.target for m in shown), shown=shown)
         if not done.ok:
             raise self.uninstallable(done.stderr)
-        use_interpreter(self.directory / "requires" / "bin", f"{self.python.directory}/python3")
 
-    def uv_pip(self, command: str, *args: str) -> Finished:
-        """Run uv for the sandbox's platform and the day that counts, with the project's settings."""
-        builder, runtime = self.builder, self.python.runtime
-        name, _, version = runtime.libc.partition("-")
-        libc = "unknown-linux-musl"
-        if name == "glibc":
-            libc = f"manylinux_2_{min(int(version.rpartition('.')[2]), _NEWEST_GLIBC)}"
-        flags = ["--python-version", runtime.version, "--python-platform", f"{runtime.machine}-{libc}"]
+    def uv_pip(self, command: str, *args: str, shown: Sequence[Mount] = ()) -> Finished:
+        """Run uv for the day that counts, with the project's settings, in a sandbox in which nothing else runs."""
+        builder = self.builder
         as_of = builder.as_of(self.artifact)
-        flags += ["--exclude-newer", as_of] if as_of else []
+        flags = ["--exclude-newer", as_of] if as_of else []
+        given = self.directory / "given"
+        given.mkdir(exist_ok=True)
         if constraints := builder.settings.build_constraints:
-            (self.directory / "constraints").write_text("\n".join(constraints))
-            flags += ["--constraint", str(self.directory / "constraints")]
-        directory = settings_directory(builder.settings, self.directory / "settings")
-        return uv.Uv(directory, builder.store.offline).run("pip", command, "--quiet", *flags, *args)
+            (given / "constraints").write_text("\n".join(constraints))
+            flags += ["--constraint", "/build/given/constraints"]
+        mounts = [Mount(self.directory / "requires", "/build/requires"), Mount(given, "/build/given", read_only=True)]
+        where, settings = shown_settings(builder.ground.context, given)
+        box = UvBox(builder.ground, "wheels")
+        return box.run(["pip", command, "--quiet", *flags, *args], where, [*mounts, *settings, *shown])
 
     def build_requirements(self, requirements: Sequence[str], names: frozenset[str]) -> list[Path]:
         """Wheels of requirements that have none; their capabilities are there for this build too.
@@ -183,10 +206,11 @@ class Work:
         uv only chooses the versions: without their dependencies, so that it need not build anything to know them.
         """
         builder = replace(self.builder, within=self.builder.within | {canonicalize_name(self.artifact.name)})
-        asked = self.directory / "requires.in"
-        asked.write_text("\n".join(requirements))
+        given = self.directory / "given"
+        given.mkdir(exist_ok=True)
+        (given / "requires.in").write_text("\n".join(requirements))
         flags = [flag for name in sorted(names) for flag in ("--no-binary", name)]
-        done = self.uv_pip("compile", "--no-deps", *flags, "--format", "pylock.toml", str(asked))
+        done = self.uv_pip("compile", "--no-deps", *flags, "--format", "pylock.toml", "/build/given/requires.in")
         if not done.ok:
             raise self.uninstallable(done.stderr)
         return [self._build_requirement(builder, artifact) for artifact in sdists(done.stdout)]
@@ -211,19 +235,8 @@ class Work:
         return build_failure(self.artifact.label, log, self.builder.base.name, have, by_choice=by_choice)
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C end px, and the build with it: passed on to the build, it would be one more way to fail."""
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    main = threading.current_thread() is threading.main_thread()
-    mine = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if mine:
-        signal.signal(signal.SIGINT, stop)
-    try:
-        yield
-    finally:
-        if mine:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+def _requirements(answer: dict[str, Any]) -> list[str]:
+    found = answer.get("requires")
+    if not isinstance(found, list) or not all(isinstance(row, str) for row in found):
+        raise PxError("PX903", problem=f"build requirements must be a list of texts, and these are not: {found!r:.200}")
+    return found

@@ -1,1 +1,1 @@
-"""TODO report."""
+"""What px says about a sandbox: why each part is there, and a bill of materials."""

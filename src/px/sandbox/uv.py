@@ -1,0 +1,166 @@
+"""uv for the sandbox runs in a sandbox: resolving may build a source distribution, and that is foreign code.
+
+The box has the project's base and its Python, and none of this machine's.  The project lies in it where it lies here,
+under a layer in memory: what is written there is gone afterwards, except for the lock and the manifests.  Those are
+read back as foreign files, must be TOML, and then replace the old ones whole.
+
+A build that uv starts sees what uv sees: the network, the project, and how the indexes are reached.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import tomllib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from px import console, foreign
+from px.engines.bubblewrap import Bubblewrap
+from px.errors import PxError
+from px.platforms import host_architecture
+from px.process import Finished, interruptible, tidy_end
+from px.project.selection import Selection
+from px.project.uv import Uv, find_uv
+from px.sandbox import uv_places
+from px.sandbox.layers.base import ensure_base, ensure_bytecode_layer, load_base_lock
+from px.sandbox.layers.python import choose_python, ensure_runtime_layers
+from px.sandbox.layers.system import ensure_system_layer
+from px.sandbox.manifest import governing_manifest
+from px.store.files import write_atomically
+from px.store.locks import locked
+from px.warm.record import record_name
+from px.warm.spec import Mount, RunSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from px.project.context import Context
+    from px.sandbox.layers.python import Ground
+
+LARGEST_LOCK = 256 << 20
+_UV, _CACHE, _BACK = "/run/px/uv", "/run/px/cache", "/run/px/back"
+
+
+@dataclass(frozen=True)
+class SandboxUv(Uv):
+    """uv for one project.  What only reads the lock runs here; what may run foreign code runs in the box."""
+
+    context: Context | None = None
+
+    def run(self, *args: str | Path) -> Finished:
+        command, context = str(args[0]), self.context
+        if context is None or command not in ("lock", "add", "remove"):
+            return super().run(*args)
+        problem = Bubblewrap(context.home).problem()
+        if problem is not None:
+            # Without bubblewrap, docker and podman still run sandboxes; what they lack is a way to read back from one.
+            console.warn(f"uv resolves on this machine, and may run builds of packages here: {problem.reason}")
+            return super().run(*args)
+        project = context.project
+        back = [] if "--check" in args else [project.lock]
+        back += [m.path for m in project.manifests] if command != "lock" else []
+        with context.store.draft() as draft, locked(context.home.locks / "gc", shared=True):
+            box = UvBox(_ground(context), f"project-{record_name(os.fspath(context.root)).removesuffix('.json')}")
+            mounts = [_project(context, draft.path / "over"), *uv_places.beside(context, args)]
+            (draft.path / "back").mkdir()
+            mounts.append(Mount(draft.path / "back", _BACK))
+            done = box.run(args, self.directory, mounts, back=back, git=uv_places.ask_for_git(context, args))
+            if done.ok:
+                _take_back(back, draft.path / "back")
+        return done
+
+
+def in_sandbox(context: Context) -> Context:
+    """The same context, with uv in the project's own sandbox."""
+    return replace(context, make_uv=lambda here, directory: SandboxUv(directory, here.offline, here))
+
+
+@dataclass(frozen=True)
+class UvBox:
+    """A sandbox that has uv, and a cache of uv's that nothing on this machine uses."""
+
+    ground: Ground
+    cache: str
+    """Which cache.  Boxes that run foreign code must not share one with others."""
+
+    def run(
+        self,
+        args: Sequence[str | Path],
+        directory: Path,
+        mounts: Sequence[Mount],
+        *,
+        back: Sequence[Path] = (),
+        git: bool = False,
+    ) -> Finished:
+        """Run uv in ``directory``, a path in the box; files of ``back`` are left under ``/run/px/back``."""
+        context, python = self.ground.context, self.ground.python
+        flags = ["--color", "never", "--no-progress", *(["--offline"] if context.offline else [])]
+        command = shlex.join([_UV, *flags, *map(str, args)])
+        # Copied even if uv failed; px looks at them only if it did not.
+        copies = [f"cp -- {shlex.quote(str(path))} {_BACK}/{number} 2>/dev/null" for number, path in enumerate(back)]
+        spec = RunSpec(
+            layers=self._layers(git=git),
+            argv=("/bin/sh", "-c", "; ".join([command, "code=$?", *copies, "exit $code"])),
+            env={**uv_places.environment(), "UV_CACHE_DIR": _CACHE, "UV_PYTHON": python.program},
+            cwd=os.fspath(directory),
+            mounts=(Mount(find_uv(), _UV, True), Mount(self._cache(), _CACHE), *uv_places.credentials(), *mounts),
+            network=not context.offline,
+            home="/tmp/home",  # noqa: S108 - inside the sandbox
+            label="uv",
+            extra_ca=uv_places.certificates(context),
+        )
+        out: list[bytes] = []
+        said: list[bytes] = []
+        console.debug(f"run in a sandbox: {console.redact(command)}")
+        with open(os.devnull, "rb") as nothing, tidy_end(), interruptible():
+            code = Bubblewrap(context.home).run(spec, stdin=nothing.fileno(), stdout=out.append, stderr=said.append)
+        return Finished(code, *(b"".join(chunks).decode("utf-8", "replace") for chunks in (out, said)))
+
+    def _layers(self, *, git: bool) -> tuple[Path, ...]:
+        store, base = self.ground.context.store, self.ground.base
+        layers = [base, ensure_bytecode_layer(store, base), *ensure_runtime_layers(self.ground)]
+        system = ensure_system_layer(store, base, ["git"]) if git else None
+        return tuple(layer.tree for layer in (*layers, *([system] if system else [])))
+
+    def _cache(self) -> Path:
+        directory = self.ground.context.home.cache("uv") / self.cache
+        directory.mkdir(parents=True, exist_ok=True)
+        os.utime(directory)  # garbage collection looks at the time
+        return directory
+
+
+def _ground(context: Context) -> Ground:
+    manifest, _ = governing_manifest(context.project.manifest.path)
+    base = ensure_base(context.store, load_base_lock(manifest.base, host_architecture()))
+    return choose_python(context, Selection(), base)
+
+
+def _project(context: Context, over: Path) -> Mount:
+    """The project where it lies, under copies of what uv writes: they are this user's, whoever owns the project."""
+    root = context.root
+    if os.fspath(root) in uv_places.TAKEN:
+        raise PxError("PX906", engine="bubblewrap", problem=f"a project cannot lie in {root}: the sandbox has its own")
+    for path in (*(m.path for m in context.project.manifests), context.project.lock):
+        if path.is_file() and path.is_relative_to(root):
+            copy = over / path.relative_to(root)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+    return Mount(root, os.fspath(root), over=over)
+
+
+def _take_back(paths: Sequence[Path], directory: Path) -> None:
+    """Replace what uv changed, all or none: every file is read and checked before the first is written."""
+    changed: dict[Path, bytes] = {}
+    for number, path in enumerate(paths):
+        content = foreign.read(directory, str(number), LARGEST_LOCK)
+        if path.is_file() and path.read_bytes() == content:
+            continue
+        try:
+            tomllib.loads(content.decode())
+        except (ValueError, RecursionError) as e:
+            raise PxError("PX101", lock=path.name, problem=f"uv's sandbox left something that is no TOML: {e}") from e
+        changed[path] = content
+    for path, content in changed.items():
+        write_atomically(path, content, mode=path.stat().st_mode & 0o777 if path.is_file() else 0o644)

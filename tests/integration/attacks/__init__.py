@@ -1,0 +1,1 @@
+"""Attacks: what a dependency, a build or a target could try, to reach the host from inside."""
