@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from px.project.settings import Settings
 
 
+_KEYS = ("USERNAME", "PASSWORD")
+
+
 @dataclass(frozen=True)
 class Index:
     """An index as it is configured: a URL, maybe with credentials in it, and maybe a name."""
@@ -57,6 +60,12 @@ class Credentials:
         user, password = (quote(part, safe="") for part in found)
         host = parts.netloc.rpartition("@")[2]
         return parts._replace(netloc=f"{user}:{password}@{host}").geturl()
+
+    def variables_from_keyring(self) -> dict[str, str]:
+        """What a keyring knows about the named indexes, as uv's variables: for where no keyring can be asked."""
+        found = {index.name: self._from_keyring(index.url) for index in self._indexes if index.name}
+        pairs = ((_variable(name), login) for name, login in found.items() if login)
+        return {f"{prefix}_{key}": value for prefix, login in pairs for key, value in zip(_KEYS, login, strict=True)}
 
     def _find(self, url: str) -> tuple[str, str] | None:
         # One host may serve several indexes, each with a password of its own: the nearest path is asked first.
@@ -98,12 +107,15 @@ def _from_settings(settings: dict[str, Any]) -> Iterator[Index]:
             yield Index(url)
 
 
+def _variable(name: str) -> str:
+    return "UV_INDEX_" + re.sub(r"[^A-Z0-9]", "_", name.upper())
+
+
 def _from_variables(name: str) -> tuple[str, str] | None:
     """``UV_INDEX_<NAME>_USERNAME`` and ``_PASSWORD``."""
     if not name:
         return None
-    prefix = "UV_INDEX_" + re.sub(r"[^A-Z0-9]", "_", name.upper())
-    user, password = os.environ.get(f"{prefix}_USERNAME"), os.environ.get(f"{prefix}_PASSWORD")
+    user, password = (os.environ.get(f"{_variable(name)}_{key}") for key in _KEYS)
     return (user or "", password or "") if user or password else None
 
 

@@ -103,7 +103,7 @@ class UvBox:
         spec = RunSpec(
             layers=self._layers(git=git),
             argv=("/bin/sh", "-c", "; ".join([command, "code=$?", *copies, "exit $code"])),
-            env={**uv_places.environment(), "UV_CACHE_DIR": _CACHE, "UV_PYTHON": python.program},
+            env={**uv_places.environment(context), "UV_CACHE_DIR": _CACHE, "UV_PYTHON": python.program},
             cwd=os.fspath(directory),
             mounts=(Mount(find_uv(), _UV, True), Mount(self._cache(), _CACHE), *uv_places.credentials(), *mounts),
             network=not context.offline,

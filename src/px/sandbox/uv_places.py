@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from px.env.credentials import Credentials
 from px.errors import PxError
 from px.project.manifest import FILE, OLD_MANIFESTS, Manifest
 from px.warm.spec import Mount
@@ -35,9 +36,10 @@ _ARCHIVE = re.compile(r".*\.(whl|zip|tar(\.\w+)?|tgz|tbz|txz)", re.IGNORECASE)
 _GIT = re.compile(rb"\bgit\s*=|git\+")
 
 
-def environment() -> dict[str, str]:
+def environment(context: Context) -> dict[str, str]:
     """uv's variables: those of the caller that say how indexes are reached, and where things are in the box."""
     return {
+        **Credentials(context.settings).variables_from_keyring(),
         **_variables(),
         **{k: v for k, v in os.environ.items() if k.lower() in _PROXIES},
         "PATH": "/usr/local/bin:/usr/bin:/bin",

@@ -52,6 +52,9 @@ if TYPE_CHECKING:
 
 USER = (1000, 1000)
 
+# A login in an address: https://user:password@host
+_PASSWORD = re.compile(r"https?://[^\s/:@'\"]+:[^\s/@'\"]+@")
+
 
 @dataclass(frozen=True)
 class PackOptions:
@@ -117,12 +120,23 @@ def pack_all(
     names: Sequence[Reference] = (),
 ) -> PackedRelease:
     """An image for each architecture, under these names; without any, under one that the project suggests."""
+    _warn_of_passwords(situation.project)
     images = tuple(pack(situation, selection, options, architecture) for architecture in architectures)
     project, commit = situation.project, images[0].commit
     if not names:
         names = [default_reference(project.name, project.here.version, commit.revision if commit else None)]
     made = release(Blobs(situation.context.home), tuple(p.image for p in images), tuple(names))
     return PackedRelease(made, images, tuple(names))
+
+
+def _warn_of_passwords(project: Project) -> None:
+    """Manifests go into the image, with the addresses of indexes that are in them."""
+    for path in (*(m.path for m in project.manifests), project.root / "uv.toml"):
+        if path.is_file() and _PASSWORD.search(path.read_text(encoding="utf-8", errors="replace")):
+            console.warn(
+                f"{path.name} has a password in an address, and everybody who has the image can read it. "
+                "Take it out, and give it to uv as UV_INDEX_NAME_PASSWORD or in ~/.netrc."
+            )
 
 
 def pack(situation: Situation, selection: Selection, options: PackOptions, architecture: str) -> PackedImage:

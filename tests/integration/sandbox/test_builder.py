@@ -91,11 +91,12 @@ def test_programs_among_the_build_requirements_run_in_the_sandbox(tmp_path: Path
     """As meson and cython are: console scripts, which have the path of an interpreter in their first line."""
     entry = "[console_scripts]\nmy-generator = my_generator:main\n"
     module = {"my_generator/__init__.py": b"import sys\ndef main():\n    print('RUN BY', sys.executable)\n"}
-    wheel = WheelSpec("my-generator", files=module, entry_points=entry).write(tmp_path / "wheels")
+    WheelSpec("my-generator", files=module, entry_points=entry).write(tmp_path / "index")
     calls = "import subprocess\nsubprocess.run(['my-generator'], check=True)\n"
-    made = make_sdist(tmp_path / "sdist", "made", backend=calls, requires=f"my-generator @ {wheel.as_uri()}")
-    root = lock(write_project(tmp_path / "p", made))
-    run_px("sync", "--sandbox", cwd=root)
+    made = make_sdist(tmp_path / "sdist", "made", backend=calls, requires="my-generator")
+    with serving(tmp_path / "index") as own:
+        root = lock(write_project(tmp_path / "p", made, f'[[tool.uv.index]]\nname = "own"\nurl = "{own.url}"\n'))
+        run_px("sync", "--sandbox", cwd=root)
     (line,) = [row for row in (root / ".px/logs/px.log").read_text().splitlines() if "RUN BY" in row][-1:]
     assert line.endswith("RUN BY /usr/bin/python3")
 
@@ -152,7 +153,7 @@ def test_a_build_that_requires_itself_ends(tmp_path: Path, warm: Home) -> None:
     assert "the build requirements of itself 1.0 cannot be installed" in done.stderr
 
 
-WAITS = "import time\nopen('/build/waiting-NUMBER', 'w').close()\nwhile True:\n    time.sleep(0.1)\n"
+WAITS = "import time\nopen('/build/out/waiting-NUMBER', 'w').close()\nwhile True:\n    time.sleep(0.1)\n"
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
