@@ -242,7 +242,8 @@ def test_a_base_with_common_capabilities_finds_everything(world: World, base: st
 def test_every_capability_of_a_base_is_sound_and_brings_what_the_table_says(
     world: World, base: str, architecture: str
 ) -> None:
-    layers = world.system(base, *capabilities.table(), architecture=architecture)
+    names = [row.name for row in capabilities.table().values() if base in row.packages]
+    layers = world.system(base, *names, architecture=architecture)
     assert [p for p in check_layers(layers, base, world.home) if p.fatal] == []
     found = base_sonames(layers, {"amd64": "x86_64", "arm64": "aarch64"}[architecture], world.home)
     assert set(sonames.tables()[base].owners) - found == set()

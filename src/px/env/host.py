@@ -10,9 +10,11 @@ from px.env import hostenv
 from px.env.artifacts import select
 from px.env.editable import editable_files
 from px.env.hostbuild import HostBuilder
+from px.env.layout import script_files
 from px.env.packages import Packages
 from px.env.profile import Editable, Profile
 from px.env.runtime import find_interpreter
+from px.project.manifest import FILE, Manifest
 from px.warm.record import BuiltHost
 
 if TYPE_CHECKING:
@@ -37,7 +39,10 @@ def build_host(situation: Situation, selection: Selection, *, force: bool = Fals
     oid = profile.save(context.store)
     files: dict[str, bytes] = {}
     for artifact in editables:
-        files |= editable_files(context, artifact.name, (project.root / artifact.directory).resolve(), interpreter)
+        root = (project.root / artifact.directory).resolve()
+        files |= editable_files(context, artifact.name, root, interpreter)
+        if (root / FILE).is_file():
+            files |= {f"bin/{name}": content for name, content in script_files(Manifest.read(root / FILE)).items()}
     env = hostenv.ensure(context, profile, interpreter, files, force=force)
     console.detail(f"env: {env.path}")
     return BuiltHost(

@@ -157,6 +157,9 @@ class _Builder:
 
     def _editable(self, files: Mapping[str, bytes]) -> None:
         for name, content in files.items():
+            if name.startswith("bin/"):
+                self._write(name, script_content(content, self.python), executable=True)
+                continue
             self._write(f"{self.site}/{name}", content)
             if name.endswith(".dist-info/entry_points.txt"):
                 for script in read_entry_points(content.decode()):

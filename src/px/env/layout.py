@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
-from px import console
+from px import console, foreign
+from px.errors import PxError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
     from px.env.packages import Package
+    from px.project.manifest import Manifest
     from px.store.objects import Store
     from px.store.tree import Entry
+
+LARGEST_SCRIPT = 16_000_000
+# setuptools' own rule: whatever Python the author has, the installed program is to use the env's.
+_PYTHON = re.compile(rb"#!.*python[0-9.]*([ \t][^\r\n]*)?(?=\r?\n|$)")
 
 
 class BadEntryPointError(Exception):
@@ -86,6 +93,24 @@ def script_content(content: bytes, python: str) -> bytes:
         return content
     arguments = first.removeprefix(b"#!pythonw").removeprefix(b"#!python").strip()
     return shebang(python, arguments.decode()).encode() + newline + rest
+
+
+def script_files(manifest: Manifest) -> dict[str, bytes]:
+    """The project's own programs that are no entry points (setuptools' ``script-files``), name -> content.
+
+    As a wheel would have them: with ``#!python``, which :func:`script_content` fills in.
+    """
+    return {name: _script_file(manifest, name, file) for name, file in sorted(manifest.script_files.items())}
+
+
+def _script_file(manifest: Manifest, name: str, file: str) -> bytes:
+    root = manifest.path.parent.resolve()
+    path = (root / file).resolve()
+    if "/" in name or name in ("", ".", "..") or not path.is_relative_to(root) or not path.is_file():
+        raise PxError("PX003", path=manifest.path, problem=f"the script file {file!r} is no file of the project")
+    content = foreign.read(path.parent, path.name, LARGEST_SCRIPT)
+    found = _PYTHON.match(content)
+    return b"#!python" + (found[1] or b"") + content[found.end() :] if found else content
 
 
 def shebang(python: str, arguments: str = "") -> str:

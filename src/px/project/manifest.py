@@ -103,6 +103,14 @@ class Manifest:
         return found
 
     @property
+    def script_files(self) -> dict[str, str]:
+        """Programs that are installed as they are, name -> file: setuptools' and Hatch's way to say so."""
+        files = self.tool("setuptools").get("script-files", [])
+        wheel = self.tool("hatch").get("build", {}).get("targets", {}).get("wheel", {})
+        found = {os.path.basename(name): name for name in files if isinstance(name, str)}
+        return found | {name: file for file, name in wheel.get("shared-scripts", {}).items()}
+
+    @property
     def groups(self) -> tuple[str, ...]:
         return tuple(sorted(self.document.get("dependency-groups", {})))
 
@@ -121,7 +129,7 @@ class Manifest:
         """What installing the project and the directories beside it reads, as far as uv knows, besides this file."""
         here = self.path.parent
         found = {here / name for pattern in self.cache_keys for name in matching(os.fspath(here), pattern)}
-        found |= {here / name for name in OLD_MANIFESTS} if self.is_package else set()
+        found |= {here / name for name in (*OLD_MANIFESTS, *self.script_files.values())} if self.is_package else set()
         for source in self.path_sources:
             found |= set() if source.is_file() else {source / name for name in (FILE, *OLD_MANIFESTS)}
         return tuple(sorted(found - {self.path}))

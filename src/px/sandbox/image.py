@@ -103,11 +103,15 @@ def _reusable(store: Store, directory: Path, image: Image) -> bool:
 
 def check_links(store: Store, layers: Sequence[Layer], base: str, disabled: frozenset[str]) -> None:
     """Refuse an image in which something that must load cannot: PX902, before anybody runs it."""
-    problems = linkcheck.check_layers([layer.contents(store) for layer in layers], base, store.home)
-    for problem in problems:
-        if not problem.fatal:
+    found = linkcheck.check_layers([layer.contents(store) for layer in layers], base, store.home)
+    problems = linkcheck.excuse(found, disabled)
+    for known, problem in zip(found, problems, strict=True):
+        if known.fatal and not problem.fatal:
+            why = f"[tool.px.sandbox.capabilities].{problem.capability} = false"
+            console.warn(f"{problem}, which is not there because of {why}: it cannot be loaded")
+        elif not problem.fatal:
             console.detail(f"link check: {problem}")
-    error = linkcheck.link_error(problems, base, disabled)
+    error = linkcheck.link_error(problems, base)
     if error is not None:
         raise error
     console.detail(f"link check: {len(layers)} layers, nothing missing")

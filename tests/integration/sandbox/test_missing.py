@@ -19,20 +19,16 @@ LOAD = "import ctypes; ctypes.CDLL('libmagic.so.1'); print('loaded')"
 EXTENSION = "_psycopg.cpython-311-x86_64-linux-gnu.so"
 
 
-@pytest.mark.parametrize(
-    "setting", ["[tool.px.sandbox.capabilities]\npostgres = false", "[tool.px.sandbox]\nauto = false"]
-)
-def test_a_library_that_was_ruled_out_is_missed_before_anything_runs(database: Path, warm: Home, setting: str) -> None:
+def test_a_library_that_was_not_inferred_is_missed_before_anything_runs(database: Path, warm: Home) -> None:
     manifest = database / "pyproject.toml"
-    manifest.write_text(f"{manifest.read_text()}\n{setting}\n")
+    manifest.write_text(f"{manifest.read_text()}\n[tool.px.sandbox]\nauto = false\n")
     before = snapshot(database)
     for command in (["run", "--sandbox", "python", "-c", "print('ran')"], ["sync", "--sandbox"]):
         done = run_px(*command, cwd=database, check=False)
         assert (done.returncode, done.stdout) == (125, "")
         assert done.stderr.startswith("PX902")
-        for said in ("libpq.so.5", EXTENSION, "(psycopg2)", "px sandbox add postgres"):
+        for said in ("libpq.so.5", EXTENSION, "(psycopg2)", "px sandbox add postgres", "postgres = false"):
             assert said in done.stderr
-        assert ("postgres = false switches it off" in done.stderr) == ("postgres" in setting)
     answer = json.loads(run_px("run", "--sandbox", "--json", "python", cwd=database, check=False).stdout)
     assert (answer["status"], answer["details"]["code"]) == ("error", "PX902")
     # Nor may --auto-add do what the manifest forbids.
@@ -43,6 +39,19 @@ def test_a_library_that_was_ruled_out_is_missed_before_anything_runs(database: P
     # What the error says to do helps.
     run_px("sandbox", "add", "postgres", cwd=database)
     assert run_px("run", "--sandbox", "python", "-c", "import psycopg2; print(1)", cwd=database).stdout == "1\n"
+
+
+def test_a_library_that_was_ruled_out_by_name_is_done_without(database: Path, warm: Home) -> None:
+    manifest = database / "pyproject.toml"
+    manifest.write_text(f"{manifest.read_text()}\n[tool.px.sandbox.capabilities]\npostgres = false\n")
+    synced = run_px("sync", "--sandbox", cwd=database)
+    assert EXTENSION in synced.stderr
+    assert "libpq.so.5, which is not there because of [tool.px.sandbox.capabilities].postgres = false" in synced.stderr
+    assert run_px("run", "--sandbox", "python", "-c", "import PIL; print('ran')", cwd=database).stdout == "ran\n"
+    for flags in ([], ["--auto-add"]):
+        done = run_px("run", "--sandbox", *flags, "python", "-c", "import psycopg2", cwd=database, check=False)
+        assert done.returncode == 1
+        assert "px sandbox add postgres" in done.stderr
 
 
 def test_a_library_that_only_the_run_asks_for(plain: Path, warm: Home) -> None:
@@ -137,4 +146,7 @@ def test_a_target_that_is_a_program_of_a_capability(plain: Path, warm: Home) -> 
     assert done.stderr.startswith("PX902")
     assert "px sandbox add pdf" in done.stderr
     assert run_px("run", "--sandbox", "--auto-add", "pdftotext", "-v", cwd=plain).returncode == 0
-    assert run_px("run", "--sandbox", "no-such-program", cwd=plain, check=False).stderr.startswith("PX020")
+    unknown = run_px("run", "--sandbox", "no-such-program", cwd=plain, check=False).stderr
+    assert unknown.startswith("PX020")
+    assert "--volume /path/to/no-such-program:/usr/local/bin/no-such-program:ro" in unknown
+    assert "an image on top of the project's" in unknown

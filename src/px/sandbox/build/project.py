@@ -47,6 +47,12 @@ class BuiltProject:
     """Those that the working tree does not have."""
 
     @property
+    def programs(self) -> dict[str, bytes]:
+        """What the wheel has for ``bin`` beside entry points: compiled programs, setuptools' scripts."""
+        directory = self.tree.parent / "bin"
+        return {path.name: path.read_bytes() for path in sorted(directory.iterdir())} if directory.is_dir() else {}
+
+    @property
     def modules(self) -> dict[str, str]:
         """Module name -> file, for what is lacking."""
         found = {path: _MODULES.fullmatch(path) for path in self.lacking}

@@ -10,6 +10,7 @@ the project's own code.
 from __future__ import annotations
 
 import ast
+import hashlib
 import os
 import re
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from px import console
-from px.env.layout import EntryPoint, entry_point_script, read_entry_points
+from px.env.layout import EntryPoint, entry_point_script, read_entry_points, script_content, script_files
 from px.errors import PxError
 from px.sandbox.layers.env import PREFIX, PYTHON
 from px.sandbox.layers.layer import Layer
@@ -77,6 +78,8 @@ class Installed:
     scripts: tuple[EntryPoint, ...]
     entry_points: str
     built: BuiltProject | None = None
+    files: tuple[tuple[str, bytes], ...] = ()
+    """Programs that are no entry points, with what they are called."""
 
     @property
     def module(self) -> str:
@@ -106,16 +109,22 @@ def ensure_project_layer(builder: SandboxBuilder, editables: Sequence[Editable])
                 lines += f"import _px_{item.module}\n"
                 _add_lacking(tree, f"{site}/_px_{item.module}", item.built)
             tree.file(f"{site}/_px_{item.module}.pth", lines.encode())
+            for name, content in item.files:
+                tree.file(f"{PREFIX}/bin/{name}", script_content(content, PYTHON), 0o755)
             for script in item.scripts:
                 tree.file(f"{PREFIX}/bin/{script.name}", entry_point_script(PYTHON, script).encode(), 0o755)
         return {"what": "project", "tree": tree.finish()}
 
-    rows: list[Value] = [
-        [i.name, i.version, list(i.directories), i.metadata, i.entry_points, *([i.built.oid] if i.built else [])]
-        for i in found
-    ]
+    rows: list[Value] = [_row(item) for item in found]
     oid = store.ensure("layer", oid_of("project-layer-inputs", [site, *rows]), make, label="the project's own layer")
     return Layer.of(store, oid, "project")
+
+
+def _row(item: Installed) -> list[Value]:
+    """What the layer depends on, for one project."""
+    row: list[Value] = [item.name, item.version, list(item.directories), item.metadata, item.entry_points]
+    row += [item.built.oid] if item.built else []
+    return row + [[name, hashlib.sha256(content).hexdigest()] for name, content in item.files]
 
 
 def _add_lacking(tree: TreeWriter, place: str, built: BuiltProject) -> None:
@@ -135,13 +144,20 @@ def _installed(project: Project, editable: Editable, builder: SandboxBuilder) ->
     inside = APP if editable.path == "." else f"{APP}/{editable.path}"
     directories = tuple(inside if d == "." else f"{inside}/{d}" for d in source_directories(manifest))
     needed = has_compiled_parts(manifest) or bool(_BUILT & set(manifest.project.get("dynamic", ())))
-    version = written_version(manifest)
+    version, files = written_version(manifest), script_files(manifest)
     if needed or version is None:
         built = _build(builder, manifest, editable.name, needed=needed)
         if built is not None:
             scripts = tuple(read_entry_points(built.entry_points))
             return Installed(
-                editable.name, built.version, directories, built.metadata, scripts, built.entry_points, built
+                editable.name,
+                built.version,
+                directories,
+                built.metadata,
+                scripts,
+                built.entry_points,
+                built,
+                tuple((built.programs | files).items()),
             )
         version = UNKNOWN
     scripts = _scripts(manifest)
@@ -152,6 +168,7 @@ def _installed(project: Project, editable: Editable, builder: SandboxBuilder) ->
         metadata=_metadata(manifest, editable.name, version),
         scripts=scripts,
         entry_points=_entry_points(manifest),
+        files=tuple(files.items()),
     )
 
 

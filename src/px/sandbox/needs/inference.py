@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 
 from px import DATA
 from px.sandbox.needs import sonames
+from px.sandbox.needs.capabilities import table
 from px.sandbox.needs.inspection import inspect_pkg_build
 
 if TYPE_CHECKING:
@@ -125,7 +126,9 @@ def infer(
     collected: dict[str, list[Reason]] = {}
     for package in ordered:
         for capability, reason in _from_lock(package, {canonicalize_name(p.name) for p in ordered}, base_sonames):
-            collected.setdefault(capability, []).append(reason)
+            # The table speaks for all bases; what this one does not have (wkhtmltopdf) cannot be needed on it.
+            if base in table()[capability].packages:
+                collected.setdefault(capability, []).append(reason)
     found = list(_outside(ordered, inspections, base_sonames))
     _assign(found, base, collected)
     unknown = sorted(

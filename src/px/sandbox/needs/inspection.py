@@ -5,7 +5,9 @@ lacks one is simply not available, and wheels are full of those (Qt's database d
 alternative builds).  So every need is either *required* or optional:
 
 * extension modules and programs in ``bin/`` are roots, and all that they link to is required;
-* a package without any extension module loads its libraries with ctypes: there every ELF file is a root;
+* a package without any extension module loads its libraries with ctypes, or others link to them: there every ELF
+  file is a root, except for plugins by their name: nobody can link to ``nvshmem_transport_ucx.so.7``, which is no
+  ``lib…``, and no module either; it is opened by name where its transport is wanted;
 * what lies below a directory called plugins, tests or the like never is.
 """
 
@@ -130,7 +132,11 @@ def required_paths(records: Sequence[ElfFile]) -> frozenset[str]:
     by_path = {record.path: record for record in records}
     by_name = _by_name(records)
     has_modules = any(is_extension_module(record.path) and not is_optional(record.path) for record in records)
-    pending = [r for r in records if not is_optional(r.path) and (not has_modules or _is_root(r))]
+    candidates = [r for r in records if not is_optional(r.path)]
+    if has_modules:
+        pending = [r for r in candidates if _is_root(r)]
+    else:
+        pending = [r for r in candidates if not _is_plugin(r)] or candidates
     found = {record.path for record in pending}
     while pending:
         record = pending.pop()
@@ -152,6 +158,11 @@ def is_optional(path: str) -> bool:
 
 def _is_root(record: ElfFile) -> bool:
     return is_extension_module(record.path) or (record.elf.interpreter is not None and is_script(record.path))
+
+
+def _is_plugin(record: ElfFile) -> bool:
+    name = posixpath.basename(record.path)
+    return record.elf.interpreter is None and ".so." in name and not name.startswith("lib")
 
 
 def is_script(path: str) -> bool:

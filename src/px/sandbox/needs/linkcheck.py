@@ -193,7 +193,12 @@ def _record_path(line: str) -> str:
     return line[1:].partition('"')[0] if line.startswith('"') else line.partition(",")[0]
 
 
-def link_error(problems: Sequence[Problem], base: str, disabled: frozenset[str] = frozenset()) -> PxError | None:
+def excuse(problems: Sequence[Problem], disabled: frozenset[str]) -> tuple[Problem, ...]:
+    """What the manifest rules out by name is missing on purpose: the manifest wins over all that px thinks it knows."""
+    return tuple(replace(p, fatal=p.fatal and p.capability not in disabled) for p in problems)
+
+
+def link_error(problems: Sequence[Problem], base: str) -> PxError | None:
     """The PX902 for the fatal problems, or None if there are none."""
     fatal = [problem for problem in problems if problem.fatal]
     if not fatal:
@@ -203,9 +208,6 @@ def link_error(problems: Sequence[Problem], base: str, disabled: frozenset[str] 
     if len(fatal) > len(why):
         why.append(f"… and {len(fatal) - len(why)} more")
     capabilities = sorted({p.capability for p in fatal if p.capability})
-    why += [
-        f"[tool.px.sandbox.capabilities].{name} = false switches it off." for name in capabilities if name in disabled
-    ]
     fix = [*_fixes(fatal, capabilities, base)]
     return PxError("PX902", missing=", ".join(names), why=why, fix=fix, capabilities=capabilities)
 
@@ -217,12 +219,14 @@ def _fixes(fatal: Sequence[Problem], capabilities: Sequence[str], base: str) -> 
             yield f"Or set each of them to true in [tool.px.sandbox.capabilities]: {', '.join(capabilities)}"
         else:
             yield from (f"Or set [tool.px.sandbox.capabilities].{name} = true" for name in capabilities)
+        yield f"If it can do without: set [tool.px.sandbox.capabilities].{capabilities[0]} = false"
     for problem in {p.missing: p for p in fatal}.values():
-        others = [name for name in problem.bases if name != base]
+        others, owner = [name for name in problem.bases if name != base], problem.package or problem.file
         if problem.capability is None and others:
             yield f'For {problem.missing}, set [tool.px.sandbox].base = "{others[0]}", which has it'
-        elif problem.capability is None and problem.kind == _VERSION:
-            owner = problem.package or problem.file
+        elif problem.capability is None and problem.kind == _VERSION and sonames.knows_version(problem.missing):
             yield f"No base of this px has {problem.missing}: choose an older version of {owner}"
+        elif problem.capability is None and problem.kind == _VERSION:
+            yield f"Choose an older {owner}, or a base with a newer {problem.library}: [tool.px.sandbox].base"
         elif problem.kind == _INTERPRETER:
             yield f"{problem.file} was made for another system: use another version or wheel of {problem.package}"

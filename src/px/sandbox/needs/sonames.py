@@ -71,5 +71,10 @@ def bases_for_version(version: str) -> tuple[str, ...]:
     )
 
 
+def knows_version(version: str) -> bool:
+    """Whether the tables say which bases define versions of this kind."""
+    return any(version.partition("_")[0] in table.newest for table in tables().values())
+
+
 def _key(number: str) -> tuple[int, ...]:
     return tuple(int(part) if part.isdigit() else 1 << 30 for part in number.split("."))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from px.sandbox.needs import sonames
-from px.sandbox.needs.linkcheck import Problem, check_layers, link_error
+from px.sandbox.needs.linkcheck import Problem, check_layers, excuse, link_error
 from px.sandbox.needs.merged import Contents, base_sonames, merge
 from tests.support.elf import make_elf
 from tests.support.trees import write_tree
@@ -72,7 +72,7 @@ def test_a_missing_library_names_the_file_the_package_and_the_capability(tmp_pat
         library=None,
         fatal=True,
     )
-    error = link_error([problem], "debian-12", frozenset({"postgres"}))
+    error = link_error([problem], "debian-12")
     assert error is not None
     text = str(error)
     assert error.code == "PX902"
@@ -80,7 +80,40 @@ def test_a_missing_library_names_the_file_the_package_and_the_capability(tmp_pat
     assert f"{SITE}/x/_x.{EXT} (x) needs libpq.so.5" in text
     assert "px sandbox add postgres" in text
     assert "[tool.px.sandbox.capabilities].postgres = true" in text
-    assert "postgres = false switches it off" in text
+    assert "If it can do without: set [tool.px.sandbox.capabilities].postgres = false" in text
+
+
+def test_what_the_manifest_rules_out_by_name_is_missing_on_purpose(tmp_path: Path) -> None:
+    problems = check(tmp_path, env({f"x/_x.{EXT}": make_elf("libpq.so.5", "libcurl.so.4")}))
+    left = excuse(problems, frozenset({"postgres"}))
+    assert {p.missing: p.fatal for p in left} == {"libpq.so.5": False, "libcurl.so.4": True}
+    assert link_error(excuse(problems, frozenset({"postgres", "curl"})), "debian-12") is None
+
+
+def test_plugins_of_a_package_that_has_no_modules(tmp_path: Path) -> None:
+    """nvidia-nvshmem's transports: opened by name, where there is such a network."""
+    files: dict[str, bytes | str] = {
+        "nvidia/nvshmem/lib/libnvshmem_host.so.3": make_elf("libc.so.6", "libcurl.so.4"),
+        "nvidia/nvshmem/lib/nvshmem_bootstrap_mpi.so.3": make_elf("libmpi.so.40"),
+        "nvidia/nvshmem/lib/nvshmem_transport_libfabric.so.7": make_elf(
+            "libfabric.so.1", wants=(("libfabric.so.1", "FABRIC_1.8"),)
+        ),
+    }
+    fabric = {f"{LIB}/libfabric.so.1": make_elf(soname="libfabric.so.1", versions=("FABRIC_1.6",))}
+    problems = check(tmp_path, fabric, env(files))
+    found = {p.missing: p.fatal for p in problems}
+    assert found == {"libcurl.so.4": True, "libmpi.so.40": False, "FABRIC_1.8": False}
+
+
+def test_a_version_of_a_capability_s_library_names_the_base_that_has_it(tmp_path: Path) -> None:
+    module = make_elf(
+        "libfabric.so.1", "libodd.so.1", wants=(("libfabric.so.1", "FABRIC_1.8"), ("libodd.so.1", "ODD_9"))
+    )
+    old = {f"{LIB}/lib{name}.so.1": make_elf(soname=f"lib{name}.so.1", versions=("X_1",)) for name in ("fabric", "odd")}
+    error = link_error(check(tmp_path, old, env({f"x/_x.{EXT}": module})), "debian-12")
+    assert error is not None
+    assert error.fix[0] == 'For FABRIC_1.8, set [tool.px.sandbox].base = "debian-13", which has it'
+    assert "or a base with a newer libodd.so.1" in error.fix[1]
 
 
 def test_shared_libraries_are_blamed_on_what_is_missing_anyway(tmp_path: Path) -> None:
