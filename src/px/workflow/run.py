@@ -70,9 +70,7 @@ def _run_once(store: Store, built: BuiltSandbox, target: Target, options: RunOpt
     """The target's exit code, and the capability that it lacked if its output shows one."""
     command = resolve(*target, InSandbox(built))
     if command is None:
-        raise missing_program(target[0], built) or PxError(
-            "PX020", target=target[0], look=f"px run --sandbox ls {ENV}/bin"
-        )
+        raise missing_program(target[0], built) or unknown_program(target[0])
     engine = choose(options.engine, store.home)
     spec = _spec(built, command, options)
     if engine.name != "bubblewrap":
@@ -137,6 +135,22 @@ def missing_program(name: str, built: BuiltSandbox) -> PxError | None:
         return None
     found = patterns.Suggestion(capability, name, "")
     return patterns.missing_error([found], [f"{name} is a program of the capability {capability}."])
+
+
+def unknown_program(name: str) -> PxError:
+    """The PX020 for a target that nothing in the sandbox is, and that no capability would bring."""
+    why = [
+        "It is not a file of the project, not a console script of its env, and not a program of the sandbox.",
+        "No capability of px brings a program of that name.",
+    ]
+    fix = [
+        f"See what there is: px run --sandbox ls {ENV}/bin /usr/bin",
+        "If a Python package brings it: px add PACKAGE",
+        f"If it needs no libraries, mount it: --volume /path/to/{name}:/usr/local/bin/{name}:ro",
+        "Else put it into an image on top of the project's: px pack image, then a Dockerfile that is FROM it",
+    ]
+    look = f"px run --sandbox ls {ENV}/bin"
+    return PxError("PX020", target=name, look=look, why=why, fix=fix, whole_fix=True)
 
 
 def _capabilities(error: PxError) -> frozenset[str]:

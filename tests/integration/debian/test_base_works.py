@@ -9,6 +9,8 @@ import pytest
 
 from px.debian.image import Below, View
 from px.sandbox.layers.system import ensure_system_layer
+from px.sandbox.needs.capabilities import table
+from px.sandbox.needs.linkcheck import check_layers
 from px.store.objects import Store, tree_spec
 from tests.support.rootfs import run_in
 from tests.support.tls import serve_https
@@ -151,3 +153,37 @@ def test_a_capability_brings_its_library(base: Base, capability: str, warm_store
     assert python(base, code, layer) == "libpq.so.5 True"
     done = run_in([base.tree], ["python3", "-c", "import ctypes; ctypes.CDLL('libpq.so.5')"])
     assert "cannot open shared object file" in done.stderr
+
+
+KEYSTORE = "keytool -list -cacerts -storepass changeit | grep -c trustedCertEntry"
+GTK = "import ctypes; print(*(ctypes.CDLL(n).gtk_get_major_version() for n in ('libgtk-3.so.0', 'libgtk-4.so.1')[:1]))"
+
+
+@pytest.mark.parametrize(
+    ("capability", "command", "said"),
+    [
+        ("less", "printf 'one\\n' | pager && less --version", "less "),
+        ("http-tools", "curl --version && wget --version", "GNU Wget"),
+        ("xkb", "python3 -c \"import ctypes; print(ctypes.CDLL('libxkbfile.so.1'))\"", "libxkbfile.so.1"),
+        pytest.param("java", f"java -version 2>&1 && {KEYSTORE}", "OpenJDK", marks=pytest.mark.slow),
+        pytest.param("gtk", f'python3 -c "{GTK}"', "3", marks=pytest.mark.slow),
+        pytest.param(
+            "wkhtmltopdf", "echo '<p>x' | wkhtmltopdf -q - /tmp/x.pdf; head -c 4 /tmp/x.pdf", "%PDF",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)  # fmt: skip
+def test_a_capability_brings_its_program(
+    base: Base, capability: str, command: str, said: str, warm_store: Store
+) -> None:
+    if base.name not in table()[capability].packages:
+        return
+    layer = ensure_system_layer(warm_store, base, [capability])
+    assert layer is not None
+    done = run_in([base.tree, layer.tree], ["sh", "-c", command])
+    assert done.returncode == 0, done.stderr
+    assert said in done.stdout
+    if capability == "java":
+        assert int(done.stdout.split()[-1]) > 100
+    problems = check_layers([base.contents(warm_store), layer.contents(warm_store)], base.name, warm_store.home)
+    assert [p for p in problems if p.fatal] == []

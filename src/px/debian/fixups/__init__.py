@@ -22,6 +22,7 @@ from px.debian.fixups.files import (
     time_zone,
 )
 from px.debian.fixups.fonts import fonts
+from px.debian.fixups.java import java
 from px.debian.fixups.ldcache import ld_cache
 from px.debian.fixups.libraries import (
     ghostscript_fonts,
@@ -65,6 +66,7 @@ LAYER: tuple[FixUp, ...] = (
     odbc_drivers,
     ghostscript_fonts,
     paper_size,
+    java,
     alternatives,
     status,
     ld_cache,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from px.platforms import machine_of
 from px.sandbox.needs.capabilities import table
+from px.sandbox.needs.merged import base_sonames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -86,7 +88,7 @@ def explain(derived: Derived, layers: Sequence[Layer]) -> Explanation:
         capabilities=present,
         disabled=disabled,
         not_inferred=left_out,
-        unknown=derived.inference.unknown,
+        unknown=_absent(derived, layers),
         packages=tuple(SystemPackage(p.name, p.version) for p in added),
         layers=tuple(sizes),
         base_os_oid=derived.base.oid,
@@ -95,6 +97,16 @@ def explain(derived: Derived, layers: Sequence[Layer]) -> Explanation:
         sbx_version=derived.definition.sbx_version,
         warnings=(derived.warning,) if derived.warning else (),
     )
+
+
+def _absent(derived: Derived, layers: Sequence[Layer]) -> tuple[Unknown, ...]:
+    """Libraries that no capability stands for, less those that came along with another: libxcb-dri3 with OpenGL."""
+    store, machine = derived.ground.context.store, machine_of(derived.base.architecture)
+    if not derived.inference.unknown:
+        return ()
+    contents = [layer.contents(store) for layer in layers if layer.what in ("base", "system")]
+    present = base_sonames(contents, machine, store.home)
+    return tuple(u for u in derived.inference.unknown if u.soname not in present)
 
 
 def base_reason(manifest: SandboxManifest) -> str:
