@@ -17,7 +17,12 @@ def main() -> None:
     if sys.argv[1:2] in (["run"], ["sync"]):
         from px.warm.start import serve
 
-        ended = serve(sys.argv[1:])
+        try:
+            ended = serve(sys.argv[1:])
+        except Exception as e:  # noqa: BLE001 - as in the full way: no traceback reaches a user
+            from px.cli.main import failed
+
+            sys.exit(failed(e))
     if ended is None:
         from px.cli.main import main as full
 

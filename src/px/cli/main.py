@@ -140,7 +140,7 @@ def _run_command(name: str, argv: list[str]) -> int:
     except Exception as e:  # noqa: BLE001 - the last resort: no traceback reaches a user
         if isinstance(e, OSError) and e.errno == errno.ENOSPC and e.filename is None:
             return _unwritten(e)  # a full disk under px's home has been said as PX810
-        return _failed(e, debug=args.debug, as_json=args.json)
+        return failed(e, debug=args.debug, as_json=args.json)
 
 
 def context_from(args: argparse.Namespace) -> Context:
@@ -154,7 +154,8 @@ def context_from(args: argparse.Namespace) -> Context:
     return Context.from_environment(directory, offline=args.offline, frozen=args.frozen)
 
 
-def _failed(error: Exception, *, debug: bool = False, as_json: bool = False) -> int:
+def failed(error: Exception, *, debug: bool = False, as_json: bool = False) -> int:
+    """Say what went wrong; the exit code."""
     if debug:
         traceback.print_exc()
     if isinstance(error, PxError):

@@ -25,7 +25,7 @@ from px.errors import PxError
 from px.process import run
 from px.warm import arguments, supervise
 from px.warm.spec import DataFile, RunSpec
-from px.warm.streams import Streams
+from px.warm.streams import Streams, are_one_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -125,9 +125,9 @@ class Containers:
                 streams.started()
                 watcher(f"{pid}\n")
 
-            supervisor = supervise.Supervisor(lambda: started[0], spec.tty, streams.resize)
+            supervisor = supervise.Supervisor(lambda: started[0], spec.tty)
             # A Go program honours the signal mask that it starts with, so it gets an empty one.
-            command = supervise.Command(argv, dict(os.environ), (), streams.fds, clear_mask=True)
+            command = supervise.Command(argv, dict(os.environ), (), streams.fds, blocked=())
             code = supervisor.run(command, after_fork)
             if code == 125 and not Path(files, "cid").exists():
                 raise failed_to_start(self.name)
@@ -164,7 +164,7 @@ class Containers:
             # Under SELinux the working tree would be out of reach, and relabelling the user's files is not px's to do.
             *("--security-opt", "label=disable"),
             *("--hostname", spec.hostname, "--workdir", spec.cwd, "--entrypoint", spec.argv[0]),
-            *(("--tty",) if spec.tty and os.isatty(0) else ()),
+            *(("--tty",) if spec.tty and are_one_terminal((0, 1, 2)) else ()),
             *(() if spec.network else ("--network", "none")),
             *_limits(spec),
             *_temporary(spec),

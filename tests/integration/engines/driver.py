@@ -42,8 +42,8 @@ def main() -> int:
         engine = choose(name, Home.from_environment())
         if not teed:
             return engine.run(spec(fields))
-        tail = Tail(2)
-        code = engine.run(spec(fields), stderr=tail.take)
+        tail = Tail()
+        code = engine.run(spec(fields), stderr=tail)
         os.write(1, f"kept: {tail.text}".encode())
     except PxError as e:
         print(e, file=sys.stderr)

@@ -4,7 +4,7 @@
  * Why it exists.  bubblewrap's own reaper is a process of the host's bwrap file, so a sandboxed process of the
  * same user can reach that file through /proc/1/exe and chmod it; it keeps every inherited descriptor open; it
  * passes on no signal; and the monitor outside dies of the Ctrl-C that was meant for the target.  px-init runs
- * as the sandbox's user, under the sandbox's seccomp filter, from a read-only mount, and does four things:
+ * as the sandbox's user, under the sandbox's seccomp filter, from a read-only mount, and does these things:
  *
  *   1. starts the target with a clean signal mask and without descriptors beyond 0, 1 and 2;
  *   2. reaps orphans, and ends with the target's exit code (128 + n for a signal), which ends the sandbox;
@@ -12,12 +12,14 @@
  *   4. ends, and with it every process of the sandbox, when the px that started it is gone, kill -9 included:
  *      descriptor FD is one end of a pipe or socket whose other end only that px has;
  *   5. closes the host's abstract sockets, where the kernel can (Linux 6.12 and newer): they belong to the network
- *      namespace, so a sandbox that shares the host's network would reach them.
+ *      namespace, so a sandbox that shares the host's network would reach them;
+ *   6. with a "t" after FD, a SOCK_SEQPACKET socket, makes a terminal of the sandbox's own for the target, whose
+ *      other side px gets, and tells px when the target stops: see px/warm/terminal.py for the other side.
  *
  * With a program to run it runs it.  Without, it serves requests that arrive on FD, a SOCK_SEQPACKET socket: see
  * px/engines/session.py for the other side.  Freestanding C without a libc: it must run in any root file system.
  *
- * Usage: px-init FD [PROGRAM [ARGUMENT...]]
+ * Usage: px-init FD[t] [PROGRAM [ARGUMENT...]]
  *        px-init -- PROGRAM [ARGUMENT...]      the form in which podman calls its init: tied to nothing
  */
 #include <asm/stat.h>
@@ -37,8 +39,12 @@
 #define SIG_SETMASK 2
 #define SIGKILL 9
 #define SIGCHLD 17
+#define SIGCONT 18
 #define SI_KERNEL 0x80
 #define TIOCSCTTY 0x540E
+#define TIOCSPGRP 0x5410
+#define TIOCSPTLCK 0x40045431
+#define TIOCGPTPEER 0x5441
 #define MSG_NOSIGNAL 0x4000
 #define MSG_CMSG_CLOEXEC 0x40000000
 #define SOL_SOCKET 1
@@ -52,7 +58,7 @@
 #define MOST_ARGUMENTS 65536
 
 enum { OP_EXEC = 1, OP_SIGNAL = 2, OP_OPEN = 3 };
-enum { EVENT_REPLY = 1, EVENT_EXIT = 2 };
+enum { EVENT_REPLY = 1, EVENT_EXIT = 2, EVENT_TERMINAL = 3, EVENT_STOP = 4 };
 enum { EXEC_TTY = 1 };
 
 struct request {
@@ -338,6 +344,51 @@ static void close_abstract_sockets(void)
 	sys(__NR_close, fd, 0, 0, 0, 0);
 }
 
+/* --- a terminal for the target ---------------------------------------------------------------------------- */
+
+static int terminal = -1;
+
+/* Make a terminal, become the leader of its session, and give px its other side.  The target is then a process group
+ * of that session, not its leader: the kernel stops no group whose parents are all in other sessions, and Ctrl-Z
+ * would do nothing. */
+static void open_terminal(int channel)
+{
+	struct event made = {EVENT_TERMINAL, 0, 0, 0};
+	int unlocked = 0;
+	int other = sys(__NR_openat, AT_FDCWD, (long)"/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC, 0, 0);
+	sys(__NR_ioctl, other, TIOCSPTLCK, (long)&unlocked, 0, 0);
+	terminal = sys(__NR_ioctl, other, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC, 0, 0);
+	if (terminal < 0) {
+		say("px: the sandbox's terminal could not be made\n");
+		leave(126);
+	}
+	sys(__NR_setsid, 0, 0, 0, 0, 0); /* bubblewrap has done it, if it was told to */
+	sys(__NR_ioctl, terminal, TIOCSCTTY, 0, 0, 0);
+	send_event(channel, &made, other);
+	sys(__NR_close, other, 0, 0, 0, 0);
+	for (int i = 0; i < 3; i++)
+		sys(__NR_dup3, terminal, i, 0, 0, 0);
+}
+
+/* px says F when the target is to be in the foreground, and B when it is not, because px itself is not. */
+static char next_word(int channel)
+{
+	char word;
+	long got;
+	while ((got = sys(__NR_read, channel, (long)&word, 1, 0, 0)) == -EINTR)
+		;
+	if (got <= 0)
+		leave(128 + SIGKILL);
+	return word;
+}
+
+/* Process 1 is the group in front while the target is not: then the target stops if it reads. */
+static void set_foreground(char word, long target)
+{
+	int group = word == 'F' ? (int)target : 1;
+	sys(__NR_ioctl, terminal, TIOCSPGRP, (long)&group, 0, 0);
+}
+
 /* --- process 1 -------------------------------------------------------------------------------------------- */
 
 static int exit_code(int status)
@@ -350,7 +401,13 @@ static void reap(int channel, long target)
 {
 	int status;
 	long pid;
-	while ((pid = sys(__NR_wait4, -1, (long)&status, WNOHANG, 0, 0)) > 0) {
+	while ((pid = sys(__NR_wait4, -1, (long)&status, WNOHANG | (terminal < 0 ? 0 : WUNTRACED), 0, 0)) > 0) {
+		int stopped = (status & 0xff) == 0x7f;
+		struct event stop = {EVENT_STOP, 0, (status >> 8) & 0xff, 0};
+		if (stopped && pid == target)
+			send_event(channel, &stop, -1);
+		if (stopped)
+			continue;
 		if (target && pid == target)
 			leave(exit_code(status));
 		struct event ended = {EVENT_EXIT, 0, (__s32)pid, exit_code(status)};
@@ -370,12 +427,16 @@ static void on_signal(int signals, int channel, long target)
 		sys(__NR_kill, target, info.ssi_signo, 0, 0, 0);
 }
 
-static long run_target(char **argv, char **envp)
+static long run_target(char **argv, char **envp, char word)
 {
 	long pid = fork_child();
 	if (pid < 0) {
 		say("px: the sandbox's first process could not be started (is --pids too low?)\n");
 		leave(126);
+	}
+	if (pid == 0 && word) {
+		sys(__NR_setpgid, 0, 0, 0, 0, 0);
+		set_foreground(word, sys(__NR_getpid, 0, 0, 0, 0, 0));
 	}
 	if (pid == 0) {
 		close_from(3);
@@ -403,17 +464,23 @@ void begin(long *stack)
 	close_from(channel < 0 ? 3 : channel + 1);
 	sys(__NR_fcntl, channel, F_SETFD, FD_CLOEXEC, 0, 0);
 	sys(__NR_write, channel, (long)"R", 1, 0, 0);
-	long target = argc > 2 ? run_target(argv + 2, envp) : 0;
+	if (argv[1][length(argv[1]) - 1] == 't')
+		open_terminal(channel);
+	char word = terminal < 0 ? 0 : next_word(channel);
+	long target = argc > 2 ? run_target(argv + 2, envp, word) : 0;
 	/* Whoever reads the target's output must see its end when the target closes it. */
 	sys(__NR_close_range, 0, 2, 0, 0, 0);
 	int signals = sys(__NR_signalfd4, -1, (long)&all, sizeof all, O_CLOEXEC, 0);
 	for (;;) {
-		struct pollfd fds[2] = {{signals, POLLIN, 0}, {channel, target ? 0 : POLLIN, 0}};
+		struct pollfd fds[2] = {{signals, POLLIN, 0}, {channel, target && terminal < 0 ? 0 : POLLIN, 0}};
 		if (sys(__NR_ppoll, (long)fds, 2, 0, 0, 0) < 0)
 			continue;
 		if (fds[0].revents & POLLIN)
 			on_signal(signals, channel, target);
-		if (fds[1].revents & POLLIN)
+		if (fds[1].revents & POLLIN && target) {
+			set_foreground(next_word(channel), target);
+			sys(__NR_kill, -target, SIGCONT, 0, 0, 0);
+		} else if (fds[1].revents & POLLIN)
 			serve(channel);
 		else if (fds[1].revents & (POLLERR | POLLHUP))
 			leave(128 + SIGKILL);
