@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from urllib3.response import BaseHTTPResponse
 
 CHUNK = 1 << 18
+CONNECT = 15.0
+"""How many seconds a server has to accept a connection."""
 # These answers often go away by themselves.  After the last try urllib3 returns the answer instead of raising
 # (raise_on_status), so that the caller can show its status.
 _RETRIES = urllib3.Retry(
@@ -39,11 +41,20 @@ _BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.
 class FetchError(Exception):
     """A request or download failed.  ``reason`` has no secrets and can be shown to the user."""
 
-    def __init__(self, reason: str, *, status: int | None = None, actual_sha256: str | None = None):
+    def __init__(
+        self,
+        reason: str,
+        *,
+        status: int | None = None,
+        actual_sha256: str | None = None,
+        retry_after: float | None = None,
+    ):
         super().__init__(reason)
         self.reason = reason
         self.status = status
         self.actual_sha256 = actual_sha256
+        self.retry_after = retry_after
+        """How many seconds the server asks to wait, if it does."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +71,14 @@ class Http:
     """The connections of one px process.  Many threads may use it at once."""
 
     def __init__(
-        self, *, insecure_hosts: frozenset[str] = frozenset(), connections: int = 8, extra_ca: Path | None = None
+        self,
+        *,
+        insecure_hosts: frozenset[str] = frozenset(),
+        connections: int = 8,
+        extra_ca: Path | None = None,
+        retries: urllib3.Retry = _RETRIES,
     ):
+        self._retries = retries
         self._insecure = insecure_hosts
         self._extra_ca = extra_ca
         self._connections = connections
@@ -75,18 +92,27 @@ class Http:
         *,
         headers: Mapping[str, str] | None = None,
         body: bytes | Iterable[bytes] | None = None,
-        retries: urllib3.Retry | bool = _RETRIES,
+        retries: urllib3.Retry | bool | None = None,
         stream: bool = False,
+        connect: float = CONNECT,
     ) -> BaseHTTPResponse:
         """Send one request and return the answer, whatever its status.
 
         A server that cannot be reached is a :class:`FetchError`.
         """
         plain, found = split_credentials(url)
+        retries = self._retries if retries is None else retries
+        timeout = urllib3.Timeout(connect=connect, read=float(os.environ.get("PX_HTTP_TIMEOUT", "60")))
         sent = {"User-Agent": f"px/{__version__}", **found, **(headers or {})}
         try:
             return self._pool(plain).request(
-                method, plain, headers=sent, body=body, retries=retries, preload_content=not stream
+                method,
+                plain,
+                headers=sent,
+                body=body,
+                retries=retries,
+                preload_content=not stream,
+                timeout=timeout,
             )
         except (HTTPError, OSError, ValueError) as e:
             raise FetchError(console.redact(_reason(e))) from e
@@ -122,7 +148,10 @@ class Http:
         digest, received = hashlib.sha256(), 0
         try:
             if answer.status != 200:
-                raise FetchError(_answered(answer), status=answer.status)
+                # A connection with an unread answer cannot be used again.
+                if len(answer.read(CHUNK, decode_content=False)) == CHUNK:
+                    answer.close()
+                raise FetchError(_answered(answer), status=answer.status, retry_after=_retry_after(answer))
             with destination.open("xb") as f:
                 for chunk in answer.stream(CHUNK, decode_content=False):
                     f.write(chunk)
@@ -160,14 +189,13 @@ class Http:
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        timeout = urllib3.Timeout(connect=15, read=float(os.environ.get("PX_HTTP_TIMEOUT", "60")))
         size = self._connections
         if proxy is None:
             # block=False: threads never wait for a connection; those beyond maxsize are closed after use.
-            return urllib3.PoolManager(maxsize=size, block=False, ssl_context=context, timeout=timeout)
+            return urllib3.PoolManager(maxsize=size, block=False, ssl_context=context)
         plain, found = split_credentials(proxy)
         auth = {"proxy-authorization": found["Authorization"]} if found else None
-        return urllib3.ProxyManager(plain, maxsize=size, ssl_context=context, timeout=timeout, proxy_headers=auth)
+        return urllib3.ProxyManager(plain, maxsize=size, ssl_context=context, proxy_headers=auth)
 
 
 def tls_context(extra_ca: Path | None = None) -> ssl.SSLContext:
@@ -216,3 +244,9 @@ def _reason(error: Exception) -> str:
 
 def _answered(answer: BaseHTTPResponse) -> str:
     return f"the server answered {answer.status} {answer.reason or ''}".rstrip()
+
+
+def _retry_after(answer: BaseHTTPResponse) -> float | None:
+    # Servers may also send a date here; then it is as if they had sent nothing.
+    text = answer.headers.get("Retry-After", "")
+    return float(text) if text.isdecimal() else None

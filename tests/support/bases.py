@@ -10,14 +10,13 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
 from px.debian import lock as locks
+from px.debian.locking.check import check
 from px.debian.locking.relock import Archive, load_capability_seeds, load_seeds, relock
 from px.debian.mirror import mirrors
-from px.http import FetchError, Http
 from px.platforms import host_architecture
 from px.sandbox.layers.base import SHIPPED, load_base_lock
 
@@ -44,17 +43,7 @@ def usable_locks(cache: Path) -> Path | None:
 
 def _gone(name: str, architecture: str) -> list[str]:
     lock = load_base_lock(name, architecture)
-    http, mirror = Http(), mirrors(lock.date)[0]
-
-    def is_gone(package: locks.PinnedPackage) -> bool:
-        try:
-            return http.request("HEAD", mirror.url(package.suite, package.path), retries=False).status == 404
-        except FetchError:
-            return False  # no network: the tests that need it will say so themselves
-
-    with ThreadPoolExecutor(8) as pool:
-        packages = list(lock.packages.values())
-        return [p.label for p, gone in zip(packages, pool.map(is_gone, packages), strict=True) if gone]
+    return list(check(lock, mirrors(lock.date)[0]).gone)
 
 
 def _relock(directory: Path) -> None:

@@ -111,6 +111,12 @@ def serving(mirror: Mirror) -> Iterator[Mirror]:
             mirror.asked.append(path)
             _answer(self, path, mirror)
 
+        def do_HEAD(self) -> None:
+            path = self.path.removeprefix("/debian/").removeprefix("/debian-security/")
+            self.send_response(200 if mirror.files.get(path) is not None else 404)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass
 
@@ -194,3 +200,29 @@ def stanza(name: str, version: str = "1.0-1", **fields: str) -> str:
     rows |= {"Filename": f"pool/main/{name}_{version}_amd64.deb", "Size": "10", "SHA256": "0" * 64}
     rows |= {key.replace("_", "-"): value for key, value in fields.items()}
     return "\n".join(f"{key}: {value}" for key, value in rows.items())
+
+
+def newer_deb(content: bytes, version: str, more: TarMember) -> bytes:
+    """A real package again, under a newer version and with one more file."""
+    members, at = {}, 8
+    while at < len(content):
+        name, size = content[at : at + 16].decode().strip().rstrip("/"), int(content[at + 48 : at + 58])
+        members[name] = content[at + 60 : at + 60 + size]
+        at += 60 + size + size % 2
+    control = _read_tar(next(m for n, m in members.items() if n.startswith("control.tar")))
+    data = _read_tar(next(m for n, m in members.items() if n.startswith("data.tar")))
+    text = next(c for info, c in control if info.name == "./control").decode()
+    lines = [f"Version: {version}" if line.startswith("Version: ") else line for line in text.splitlines()]
+    control = [(i, c) for i, c in control if i.name != "./control"]
+    control.append(tar_member("./control", ("\n".join(lines) + "\n").encode()))
+    parts = [
+        ar_member("debian-binary", b"2.0\n"),
+        ar_member("control.tar.xz", COMPRESSORS[".xz"](make_tar(control))),
+        ar_member("data.tar.xz", COMPRESSORS[".xz"](make_tar([*data, more]))),
+    ]
+    return b"!<arch>\n" + b"".join(parts)
+
+
+def _read_tar(packed: bytes) -> list[TarMember]:
+    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+        return [(m, f.read() if (f := tar.extractfile(m)) and m.isreg() else b"") for m in tar]

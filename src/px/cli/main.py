@@ -51,12 +51,16 @@ COMMANDS: dict[str, Command] = {
     "sandbox explain": Command("sandbox_explain", "Show the sandbox: base, capabilities and why, packages, ids"),
     "sandbox add": Command("sandbox_add", "Add system capabilities to the sandbox"),
     "sandbox remove": Command("sandbox_remove", "Remove system capabilities from the sandbox"),
+    "sandbox pin": Command("sandbox_pin", "Give the project its own pins of the system packages that it uses"),
+    "sandbox update": Command("sandbox_update", "Take newer versions of system packages into the project's pins"),
+    "sandbox outdated": Command("sandbox_outdated", "Show which system packages have newer versions"),
     "sandbox list": Command("sandbox_list", "List the bases and capabilities that there are"),
     "sandbox ps": Command("sandbox_ps", "List the sandboxes of Metaflow steps that are running"),
     "sandbox reap": Command("sandbox_reap", "End the sandboxes that killed runs left behind"),
     "base lock": Command(
         "base_lock", "Make a base's lock again from the archive's signed index (for px's maintainers)"
     ),
+    "base check": Command("base_check", "Ask every archive for every pin of a base (for px's maintainers)"),
     "why": Command("why", "Show why a package is in the lock"),
     "store verify": Command("store_verify", "Check every object in the store, and repair what is damaged"),
     "store gc": Command("store_gc", "Remove what no project uses"),

@@ -7,14 +7,28 @@ is easy to read.  A closure only lists names; ``packages`` has version, path and
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 FORMAT = 1
+# A lock may be a project's own file.  Its words become parts of addresses and of file names in the store.
+_ROW = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"[A-Za-z0-9][A-Za-z0-9+._-]*",
+        r"[\w.+:~-]+",
+        r"[a-z0-9_-]+",
+        r"(?!.*\.\./)[^/?#\s][^?#\s]*",
+        r"\d+",
+        r"[0-9a-f]{64}",
+        r"[a-z0-9.-]+",
+    )
+)
 
 
 # The order of the fields is that of a row in the file, and packages are sorted by it.
@@ -58,6 +72,10 @@ class BaseLock:
     base: tuple[str, ...] = field(repr=False)
     compiler: tuple[str, ...] = field(repr=False)
     capabilities: Mapping[str, Closure] = field(repr=False)
+    older: tuple[str, ...] = ()
+    """Further dates, for packages that were kept when others were updated."""
+    pins: Path | None = field(default=None, repr=False, compare=False)
+    """The project's file that has this lock; None for px's own."""
 
     @property
     def is_alpine(self) -> bool:
@@ -79,6 +97,7 @@ def encode(lock: BaseLock) -> bytes:
         "px_base_version": lock.px_base_version,
         "codename": lock.codename,
         "date": lock.date,
+        **({"older": list(lock.older)} if lock.older else {}),
     }
     lines = [f"{json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
     rows = [
@@ -95,7 +114,11 @@ def encode(lock: BaseLock) -> bytes:
 
 
 def decode(text: bytes) -> BaseLock:
-    raw = json.loads(text)
+    return from_json(json.loads(text))
+
+
+def from_json(raw: Any, pins: Path | None = None) -> BaseLock:
+    """The lock in a parsed file.  What is not a lock is a ValueError, a KeyError or a TypeError."""
     if raw["format"] != FORMAT:
         raise ValueError(f"lock format {raw['format']}, not {FORMAT}")
     return BaseLock(
@@ -105,11 +128,23 @@ def decode(text: bytes) -> BaseLock:
         px_base_version=raw["px_base_version"],
         codename=raw["codename"],
         date=raw["date"],
-        packages={name: PinnedPackage(name, *row) for name, row in raw["packages"].items()},
+        packages={name: _package(name, *row) for name, row in raw["packages"].items()},
         base=tuple(raw["base"]),
         compiler=tuple(raw["compiler"]),
         capabilities={name: Closure(tuple(c["runtime"]), tuple(c["build"])) for name, c in raw["capabilities"].items()},
+        older=tuple(raw.get("older", ())),
+        pins=pins,
     )
+
+
+def _package(*row: Any) -> PinnedPackage:
+    for pattern, word in zip(_ROW, row, strict=True):
+        if not pattern.fullmatch(str(word)):
+            raise ValueError(f"{str(row[0])!r} has {str(word)!r}")
+    package = PinnedPackage(*row)
+    if type(package.size) is not int:
+        raise TypeError(f"{package.name!r} has no size")
+    return package
 
 
 def file_name(name: str, architecture: str) -> str:

@@ -1,4 +1,7 @@
-"""Which archive to download from: one from the environment, the one of the host's apt, or Debian's snapshot archive.
+"""Which archives to download from: mirrors (those in the environment, or that of the host's apt), then snapshots.
+
+Mirrors remove a version soon after a newer one is published.  The snapshot archive keeps everything, but it limits its
+callers and is at times down, so it comes last.
 
 An archive is the directory that holds ``pool/``.  Debian has two: the main one, and one for security updates.
 """
@@ -8,6 +11,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,12 +22,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 APT = Path("/etc/apt")
-MIRROR, SECURITY_MIRROR = "PX_DEBIAN_MIRROR", "PX_DEBIAN_SECURITY_MIRROR"
+MIRROR, SECURITY_MIRROR, SNAPSHOT = "PX_DEBIAN_MIRROR", "PX_DEBIAN_SECURITY_MIRROR", "PX_DEBIAN_SNAPSHOT"
+OFFICIAL = "official"
+"""Stands for Debian's own snapshot archive in ``PX_DEBIAN_SNAPSHOT``."""
+KEYS = "PX_DEBIAN_KEYRING"
 KEYRING = Path(DATA, "bases", "debian-archive-keyring.gpg")
 # apt's sources can also name Ubuntu and third parties.  Only an archive with one of these suites is Debian's.
 _RELEASES = frozenset(
     ("oldoldstable", "oldstable", "stable", "testing", "unstable", "bullseye", "bookworm", "trixie", "forky", "sid")
 )
+
+
+def keyring() -> Path:
+    """The keys that may sign an archive: Debian's own, or those of a mirror that signs for itself."""
+    return Path(os.environ.get(KEYS) or KEYRING)
 
 
 @dataclass(frozen=True)
@@ -33,6 +45,7 @@ class Mirror:
     main: str
     security: str
     origin: str
+    is_snapshot: bool = False
 
     def archive(self, suite: str) -> str:
         return self.security if suite.endswith("-security") else self.main
@@ -41,24 +54,25 @@ class Mirror:
         return f"{self.archive(suite)}/{path}"
 
 
-def mirrors(date: str, *, environment: Mapping[str, str] | None = None, apt: Path = APT) -> tuple[Mirror, ...]:
-    """The mirrors to try, in order.  ``date`` is that of the lock, such as 20261114T000000Z.
+def mirrors(*dates: str, environment: Mapping[str, str] | None = None, apt: Path = APT) -> tuple[Mirror, ...]:
+    """The archives to try, in order.  ``dates`` are those of the lock, such as 20261114T000000Z.
 
-    If the environment names a mirror, it is the only one: in a closed network nothing else can be reached.
+    If the environment names mirrors and no snapshots, the mirrors are all: in a closed network nothing else can be
+    reached.
     """
     environment = os.environ if environment is None else environment
     named = from_environment(environment)
-    if named is not None:
-        return (named,)
-    # The host's own mirror comes first.  It removes old versions, which the snapshot archive still has.
-    configured = from_apt(apt)
-    return (configured, snapshot(date)) if configured is not None else (snapshot(date),)
+    configured = from_apt(apt) if not named else None
+    roots = _list(environment.get(SNAPSHOT, "" if named else OFFICIAL)) or ([] if named or configured else [OFFICIAL])
+    kept = (snapshot(date, root) for root in roots for date in dates)
+    return (*named, *([configured] if configured else []), *kept)
 
 
-def snapshot(date: str) -> Mirror:
-    """Debian's snapshot archive at a date.  It is the only archive that keeps every version for ever."""
-    root = f"https://snapshot.{domain()}/archive"
-    return Mirror(f"{root}/debian/{date}", f"{root}/debian-security/{date}", f"the snapshot archive of {date[:8]}")
+def snapshot(date: str, root: str = OFFICIAL) -> Mirror:
+    """A snapshot archive at a date.  Debian's own is the only one that keeps every version for ever."""
+    root = f"https://snapshot.{domain()}/archive" if root == OFFICIAL else root.rstrip("/")
+    origin = f"the snapshot archive of {date[:8]}"
+    return Mirror(f"{root}/debian/{date}", f"{root}/debian-security/{date}", origin, is_snapshot=True)
 
 
 @cache
@@ -74,17 +88,21 @@ def domain() -> str:
     raise AssertionError("the shipped keyring names nobody")
 
 
-def from_environment(environment: Mapping[str, str]) -> Mirror | None:
-    """The mirror that ``PX_DEBIAN_MIRROR`` names.
+def from_environment(environment: Mapping[str, str]) -> tuple[Mirror, ...]:
+    """The mirrors that ``PX_DEBIAN_MIRROR`` names, a list with spaces or commas.
 
     Most mirrors have the security archive beside the main one, as ``…/debian-security`` beside ``…/debian``.
-    ``PX_DEBIAN_SECURITY_MIRROR`` is for the others.
+    ``PX_DEBIAN_SECURITY_MIRROR`` is for the others: its first is that of the first mirror, and so on.
     """
-    main = environment.get(MIRROR, "").rstrip("/")
-    if not main:
-        return None
-    beside = f"{main}-security" if main.endswith("/debian") else main
-    return Mirror(main, environment.get(SECURITY_MIRROR, "").rstrip("/") or beside, MIRROR)
+    main, security = _list(environment.get(MIRROR, "")), _list(environment.get(SECURITY_MIRROR, ""))
+    return tuple(
+        Mirror(one, other or (f"{one}-security" if one.endswith("/debian") else one), MIRROR)
+        for one, other in zip_longest(main, security[: len(main)], fillvalue="")
+    )
+
+
+def _list(text: str) -> list[str]:
+    return [word.rstrip("/") for word in text.replace(",", " ").split()]
 
 
 def from_apt(apt: Path = APT) -> Mirror | None:

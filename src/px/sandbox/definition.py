@@ -29,6 +29,7 @@ from px.store.canonical import canonical_encode, oid_of
 from px.store.files import write_json
 
 if TYPE_CHECKING:
+    from px.debian.lock import BaseLock
     from px.env.artifacts import Artifact
     from px.project.selection import Selection
     from px.project.situation import Situation
@@ -104,15 +105,18 @@ def derive(
     *,
     architecture: str | None = None,
     more: frozenset[str] = frozenset(),
+    lock: BaseLock | None = None,
 ) -> Derived:
     """Compute the definition; fetches, builds and inspects what it must, and never guesses.
 
     ``more`` are capabilities that an error asked for and the user let px add for this run (``--auto-add``).
+    ``lock`` is another lock than the one that px or the project has.
     """
     context, project = situation.context, situation.project
     manifest, warning = governing_manifest(project.manifest.path, project.current.path if project.current else None)
     console.detail(f"base: {manifest.base} ({'the default' if manifest.base_is_default else 'from the manifest'})")
-    base = ensure_base(context.store, load_base_lock(manifest.base, architecture or host_architecture()))
+    lock = lock or load_base_lock(manifest.base, architecture or host_architecture(), manifest.pins)
+    base = ensure_base(context.store, lock)
     ground = choose_python(context, selection, base)
     artifacts = select(context, selection, ground.python.runtime, situation.inputs)
     _check_native(base, artifacts)

@@ -1,4 +1,4 @@
-"""Editing ``[tool.px.sandbox.capabilities]`` in place: comments, order and layout stay as the user has them."""
+"""Editing ``[tool.px.sandbox]`` in place: comments, order and layout stay as the user has them."""
 
 from __future__ import annotations
 
@@ -53,41 +53,49 @@ def unset_capabilities(path: Path, names: Sequence[str]) -> tuple[str, ...]:
     return changed
 
 
+def set_pins(path: Path, name: str) -> None:
+    """Write ``pins = NAME`` into ``[tool.px.sandbox]``."""
+    _edit(path, lambda table: table.update(pins=name), TABLE)
+
+
 def _written(table: MutableMapping[str, Any], name: str) -> str:
     """The key as the file spells it, which need not be the normalised name."""
     return next((key for key in table if canonicalize_name(key) == name), name)
 
 
-def _edit(path: Path, apply: Callable[[MutableMapping[str, Any]], None]) -> None:
+def _edit(path: Path, apply: Callable[[MutableMapping[str, Any]], None], keys: tuple[str, ...] = PATH) -> None:
+    """Change the table at ``keys``."""
     import tomlkit
 
     target = path.resolve()  # a link stays a link: its target is what changes
     text = target.read_bytes().decode("utf-8")  # bytes, so that CRLF line ends survive
     document = tomlkit.parse(text)
-    apply(_capabilities_table(document))
+    apply(_table(document, keys))
     written = tomlkit.dumps(document)
-    _confirm(path, text, written, apply)
+    _confirm(path, text, written, apply, keys)
     with disk_errors(target):
         write_atomically(target, written.encode("utf-8"), mode=target.stat().st_mode & 0o777)
 
 
-def _capabilities_table(document: TOMLDocument) -> MutableMapping[str, Any]:
+def _table(document: TOMLDocument, keys: tuple[str, ...]) -> MutableMapping[str, Any]:
     import tomlkit
 
     here = cast("MutableMapping[str, Any]", document)
-    for depth, key in enumerate(PATH, 1):
+    for depth, key in enumerate(keys, 1):
         if key not in here:
             # Only the last table gets a header of its own: [tool.px.sandbox.capabilities] says all of them.
-            here[key] = tomlkit.table(is_super_table=depth < len(PATH))
+            here[key] = tomlkit.table(is_super_table=depth < len(keys))
         here = cast("MutableMapping[str, Any]", here[key])
     return here
 
 
-def _confirm(path: Path, before: str, after: str, apply: Callable[[MutableMapping[str, Any]], None]) -> None:
+def _confirm(
+    path: Path, before: str, after: str, apply: Callable[[MutableMapping[str, Any]], None], keys: tuple[str, ...]
+) -> None:
     """Read the new text back: it must say what the old one said, with this change and no other."""
     expected = copy.deepcopy(tomllib.loads(before))
     here: dict[str, Any] = expected
-    for key in PATH:
+    for key in keys:
         here = here.setdefault(key, {})
     apply(here)
     try:
@@ -98,6 +106,6 @@ def _confirm(path: Path, before: str, after: str, apply: Callable[[MutableMappin
         raise PxError(
             "PX003",
             path=path,
-            problem="px cannot edit this layout of [tool.px.sandbox.capabilities] without changing something else.",
+            problem=f"px cannot edit this layout of [{'.'.join(keys)}] without changing something else.",
             fix=["Edit the table by hand; nothing was written."],
         )

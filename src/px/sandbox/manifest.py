@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TABLE = ("tool", "px", "sandbox")
-KEYS = ("auto", "base", "capabilities", "exclude")
+KEYS = ("auto", "base", "capabilities", "exclude", "pins")
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,9 @@ class SandboxManifest:
     disabled: frozenset[str] = frozenset()
     exclude: tuple[str, ...] = ()
     """Patterns, in gitignore's language, that ``px pack image`` leaves out of the image."""
+
+    pins: Path | None = None
+    """The project's own pins; None if it uses px's."""
 
     def effective(self, inferred: frozenset[str]) -> frozenset[str]:
         """Explicit and inferred capabilities together: what is explicit always wins."""
@@ -59,6 +62,7 @@ def read_manifest(path: Path, document: Mapping[str, Any] | None = None) -> Sand
         enabled=on,
         disabled=off,
         exclude=tuple(table.get("exclude", ())),
+        pins=path.parent / table["pins"] if "pins" in table else None,
     )
 
 
@@ -112,6 +116,7 @@ class _Reader:
                 raise self.fail((key,), f"[tool.px.sandbox] has no key {key!r}{_meant(key)}; it has {', '.join(KEYS)}")
         self._expect(table, "base", str, "a string such as 'debian-12'")
         self._expect(table, "auto", bool, "true or false")
+        self._expect(table, "pins", str, "the name of a file")
         self._expect(table, "capabilities", dict, "a table such as { postgres = true }")
         exclude = table.get("exclude", [])
         if not isinstance(exclude, list) or not all(isinstance(item, str) for item in exclude):

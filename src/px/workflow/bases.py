@@ -8,17 +8,31 @@ from typing import TYPE_CHECKING
 from px import console
 from px.alpine import relock as alpine
 from px.debian.lock import encode, file_name, read
-from px.debian.locking.relock import ALPINE_SEEDS, Archive, differences, load_capability_seeds, load_seeds, relock
+from px.debian.locking.check import Checked, check, gone_everywhere
+from px.debian.locking.relock import (
+    ALPINE_SEEDS,
+    Archive,
+    differences,
+    load_capability_seeds,
+    load_seeds,
+    relock,
+    relock_with_index,
+)
 from px.debian.mirror import mirrors
 from px.errors import PxError
-from px.sandbox.layers.base import locks_directory, unknown_base
+from px.sandbox.layers.base import load_base_lock, locks_directories, unknown_base
 from px.store.files import disk_errors, write_atomically
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from px.debian.lock import BaseLock
+    from px.debian.locking.index import Index
     from px.debian.locking.relock import Seeds
+    from px.project.context import Context
+
+_ONLINE = "Run it without --offline."
 
 
 def seeds_of(name: str) -> Seeds:
@@ -47,9 +61,36 @@ def relock_base(seeds: Seeds, architecture: str, directory: Path, *, dry_run: bo
 
 
 def _debian(seeds: Seeds, architecture: str) -> BaseLock:
+    return relock(_archive(seeds, architecture), seeds, architecture, load_capability_seeds(seeds.name))
+
+
+def check_base(name: str, architecture: str) -> tuple[list[Checked], list[str]]:
+    """What each archive has of the pins that px ships, and which pins none has."""
+    lock = load_base_lock(name, architecture)
+    if lock.is_alpine:
+        found = [check(lock, alpine.mirror(name))]
+    else:
+        found = [check(lock, mirror) for mirror in mirrors(lock.date, *lock.older)]
+    return found, gone_everywhere(found)
+
+
+def _archive(seeds: Seeds, architecture: str) -> Archive:
     mirror = mirrors(f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}")[0]
-    console.info(f"Locking {seeds.name} for {architecture} from {mirror.origin} …")
-    return relock(Archive(mirror), seeds, architecture, load_capability_seeds(seeds.name))
+    console.info(f"Reading the index of {seeds.name} for {architecture} from {mirror.origin} …")
+    return Archive(mirror)
+
+
+def newest_lock(
+    context: Context, base: str, architecture: str, capabilities: Collection[str]
+) -> tuple[BaseLock, Index]:
+    """A lock of a base and some capabilities as the archive has them now, and the archive's index."""
+    if context.offline:
+        raise PxError("PX900", base=base, problem="newer versions cannot be looked for offline", fix=[_ONLINE])
+    seeds = seeds_of(base)
+    if seeds.name.startswith("alpine-"):
+        raise PxError("PX900", base=base, problem="px has no pins of it that a project could take over")
+    wanted = {name: row for name, row in load_capability_seeds(base).items() if name in capabilities}
+    return relock_with_index(_archive(seeds, architecture), seeds, architecture, wanted)
 
 
 def _alpine(seeds: Seeds, architecture: str) -> BaseLock:
@@ -60,7 +101,7 @@ def _alpine(seeds: Seeds, architecture: str) -> BaseLock:
 
 def _previous(directory: Path, name: str, architecture: str) -> BaseLock | None:
     """The lock that is replaced: the one in the directory, else the one that px uses now."""
-    for place in (directory, locks_directory()):
+    for place in (directory, *locks_directories()):
         try:
             return read(place, name, architecture)
         except (FileNotFoundError, ValueError, KeyError, TypeError):

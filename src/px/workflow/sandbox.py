@@ -46,7 +46,8 @@ def build_sandbox(situation: Situation, selection: Selection, more: frozenset[st
     if derived.warning:
         console.warn(derived.warning)
     layers = [*image.layers, *([own] if own else [])]
-    lock = file_name(derived.base.name, derived.base.architecture)
+    # A project with pins of its own does not depend on px's lock.
+    pins, lock = derived.base.lock.pins, file_name(derived.base.name, derived.base.architecture)
     return BuiltSandbox(
         inputs=situation.inputs,
         selection=selection.as_json(),
@@ -62,7 +63,7 @@ def build_sandbox(situation: Situation, selection: Selection, more: frozenset[st
         python=derived.profile.runtime.python,
         layers=tuple(os.fspath(layer.tree) for layer in layers),
         project_layer=own.oid if own else "",
-        tables={name: look_at_table(name) for name in (f"bases/{lock}", *_TABLES)},
+        tables={name: look_at_table(name) for name in (os.fspath(pins) if pins else f"bases/{lock}", *_TABLES)},
     )
 
 

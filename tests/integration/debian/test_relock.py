@@ -51,8 +51,7 @@ def mirror(archive: SignedArchive) -> Iterator[Mirror]:
 
 
 def run(mirror: Mirror, archive: SignedArchive, path: Path, capabilities: dict[str, Closure] | None = None) -> BaseLock:
-    source = from_environment({"PX_DEBIAN_MIRROR": mirror.url})
-    assert source is not None
+    (source,) = from_environment({"PX_DEBIAN_MIRROR": mirror.url})
     return relocking.relock(Archive(source, archive.keyring(path / "keys")), SEEDS, "amd64", capabilities or {})
 
 

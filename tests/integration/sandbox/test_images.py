@@ -11,7 +11,7 @@ import pytest
 from px.debian.lock import file_name
 from px.home import Home
 from px.platforms import host_architecture
-from px.sandbox.layers.base import locks_directory
+from px.sandbox.layers.base import SHIPPED
 from px.store.tree import remove_tree
 from tests.support.px import run_px
 
@@ -58,7 +58,7 @@ def test_the_record_knows_what_px_itself_knew(
 ) -> None:
     run_px("sync", "--sandbox", cwd=plain)
     copied = tmp_path / "bases"
-    shutil.copytree(locks_directory(), copied)
+    shutil.copytree(SHIPPED, copied)
     monkeypatch.setenv("PX_BASES", str(copied))
     run_px("run", "--frozen", "--sandbox", "true", cwd=plain)
     # Other bytes may mean other packages: an image that was made with the old ones is not this px's.

@@ -29,15 +29,30 @@ def test_a_named_mirror_is_the_only_one(apt: Path) -> None:
 
 
 def test_one_value_covers_an_archive_that_has_both() -> None:
-    found = from_environment({"PX_DEBIAN_MIRROR": "http://inside/all"})
-    assert found is not None
+    (found,) = from_environment({"PX_DEBIAN_MIRROR": "http://inside/all"})
     assert found.security == found.main == "http://inside/all"
 
 
 def test_the_security_archive_can_be_named() -> None:
-    found = from_environment({"PX_DEBIAN_MIRROR": "http://a/debian", "PX_DEBIAN_SECURITY_MIRROR": "http://b/sec/"})
-    assert found is not None
+    (found,) = from_environment({"PX_DEBIAN_MIRROR": "http://a/debian", "PX_DEBIAN_SECURITY_MIRROR": "http://b/sec/"})
     assert found.security == "http://b/sec"
+
+
+def test_lists_of_mirrors_then_of_snapshots_by_each_date(apt: Path) -> None:
+    named = {"PX_DEBIAN_MIRROR": "http://a/debian/, http://b/all", "PX_DEBIAN_SECURITY_MIRROR": "http://a/sec"}
+    kept = {"PX_DEBIAN_SNAPSHOT": "http://s/archive/ official"}
+    found = mirrors(DATE, "20250101T000000Z", environment={**named, **kept}, apt=apt)
+    assert [(m.main, m.security) for m in found[:3]] == [
+        ("http://a/debian", "http://a/sec"),
+        ("http://b/all", "http://b/all"),
+        (f"http://s/archive/debian/{DATE}", f"http://s/archive/debian-security/{DATE}"),
+    ]
+    assert [m.is_snapshot for m in found] == [False, False, True, True, True, True]
+    assert found[3].main == "http://s/archive/debian/20250101T000000Z"
+    assert len(mirrors(DATE, environment=named, apt=apt)) == 2
+    assert len(mirrors(DATE, environment={"PX_DEBIAN_SNAPSHOT": ""}, apt=apt)) == 1
+    (apt / "sources.list").write_text("deb http://host/debian bookworm main\n")
+    assert [m.main for m in mirrors(DATE, environment={"PX_DEBIAN_SNAPSHOT": ""}, apt=apt)] == ["http://host/debian"]
 
 
 def test_without_anything_the_snapshot_of_the_pinned_date(apt: Path) -> None:

@@ -27,11 +27,14 @@ EXPECTED: dict[str, tuple[set[State], set[State]]] = {
     "sandbox add": ({L, E, C}, set()),
     "sandbox remove": ({L, E, C}, set()),
     "sandbox explain": ({E, C}, {E, C}),
+    "sandbox pin": ({E, C}, set()),
+    "sandbox update": ({L, E, C}, set()),
+    "sandbox outdated": ({L, E, C}, {L, E, C}),
 } | {
     name: ({U, L, E, C}, {U, L, E, C})
     for name in (
-        "status", "sandbox list", "sandbox ps", "sandbox reap", "pack verify", "base lock", "store verify", "store gc",
-        "doctor", "completions",
+        "status", "sandbox list", "sandbox ps", "sandbox reap", "pack verify", "base lock", "base check", "store verify",
+        "store gc", "doctor", "completions",
     )
 }  # fmt: skip
 

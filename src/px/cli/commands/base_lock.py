@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from px.cli.answer import emit
 from px.errors import PxError
-from px.sandbox.layers.base import locks_directory
+from px.sandbox.layers.base import locks_directories
 from px.workflow.bases import architectures_of, relock_base, seeds_of
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
-    directory: Path = args.out if args.out is not None else locks_directory()
+    directory: Path = args.out if args.out is not None else locks_directories()[0]
     changes: dict[str, object] = {}
     for name in args.name:
         seeds = seeds_of(name)

@@ -61,6 +61,7 @@ class Index:
     def __init__(self, suites: Iterable[tuple[str, str]]):
         """``suites`` pairs a suite's name with the text of its Packages file."""
         self._newest: dict[str, Candidate] = {}
+        self._security: dict[str, str] = {}
         for suite, text in suites:
             # Debian's indexes separate stanzas by exactly one empty line, so a plain split is enough.
             for stanza in text.split("\n\n"):
@@ -71,6 +72,8 @@ class Index:
         name, version = _NAME.search(stanza), _VERSION.search(stanza)
         if name is None or version is None:
             return
+        if suite.endswith("-security"):
+            self._security[name[1]] = max(version[1], self._security.get(name[1], version[1]), key=sort_key)
         known = self._newest.get(name[1])
         if known is None or sort_key(version[1]) > sort_key(known.version):
             self._newest[name[1]] = Candidate(name[1], version[1], suite, stanza)
@@ -92,6 +95,10 @@ class Index:
 
     def get(self, name: str) -> Candidate | None:
         return self._newest.get(name)
+
+    def has_security_fix(self, name: str, version: str) -> bool:
+        """Whether the security archive has a newer version.  A point release may have taken it over since."""
+        return name in self._security and sort_key(self._security[name]) > sort_key(version)
 
     def names(self) -> Iterable[str]:
         return self._newest.keys()

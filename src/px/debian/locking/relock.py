@@ -16,7 +16,7 @@ from px.debian.locking import release as releases
 from px.debian.locking.index import Candidate, Index
 from px.debian.locking.release import Release, UntrustedError
 from px.debian.locking.solver import UnsolvableError, solve
-from px.debian.mirror import KEYRING
+from px.debian.mirror import keyring
 from px.errors import PxError
 from px.http import FetchError, Http
 
@@ -81,19 +81,26 @@ class Archive:
     """Where to read indexes and packages, which keys to trust, and which time it is."""
 
     mirror: Mirror
-    keys: Path = KEYRING
+    keys: Path = field(default_factory=keyring)
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     http: Http = field(default_factory=Http)
 
 
 def relock(archive: Archive, seeds: Seeds, architecture: str, capabilities: Mapping[str, Closure]) -> BaseLock:
     """Read the archive's current indexes and pin everything that ``seeds`` and ``capabilities`` need."""
+    return relock_with_index(archive, seeds, architecture, capabilities)[0]
+
+
+def relock_with_index(
+    archive: Archive, seeds: Seeds, architecture: str, capabilities: Mapping[str, Closure]
+) -> tuple[BaseLock, Index]:
+    """The lock, and the index that it was made from."""
     suites = [seeds.codename + pocket for pocket in POCKETS]
     found = [_suite(archive, suite, architecture, seeds.name) for suite in suites]
     index = Index([(suite, text) for suite, (_, text) in zip(suites, found, strict=True)])
     console.detail(f"{seeds.name} {architecture}: {len(index)} packages in {', '.join(suites)}")
     # The newest of the dates: the snapshot must have the packages of all three suites.
-    return _pin_all(index, seeds, architecture, capabilities, max(r.date for r, _ in found))
+    return _pin_all(index, seeds, architecture, capabilities, max(r.date for r, _ in found)), index
 
 
 def _suite(archive: Archive, suite: str, architecture: str, base: str) -> tuple[Release, str]:

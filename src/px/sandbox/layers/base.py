@@ -18,6 +18,7 @@ from px import DATA
 from px.debian.bytecode import Compiler, compile_sources, is_test
 from px.debian.image import Image, View
 from px.debian.lock import BaseLock, file_name, read
+from px.debian.locking.pins import find_pins
 from px.errors import PxError
 from px.platforms import DEFAULT_BASE, host_architecture
 from px.sandbox.layers.layer import Layer
@@ -43,22 +44,27 @@ RECIPE_DEBIAN = 1
 RECIPE_ALPINE = 1
 
 
-def locks_directory() -> Path:
-    """Where base locks are read from: px's own data, unless ``PX_BASES`` names a directory."""
+def locks_directories() -> tuple[Path, ...]:
+    """Where base locks are looked for: in the directory that ``PX_BASES`` names, if it does, then in px's own data."""
     named = os.environ.get(DIRECTORY_VARIABLE)
-    return Path(named) if named else SHIPPED
+    return (Path(named), SHIPPED) if named else (SHIPPED,)
 
 
 def known_bases() -> tuple[str, ...]:
     """The names that ``[tool.px.sandbox].base`` can have, default first."""
-    names = {path.stem.rpartition("-")[0] for path in locks_directory().glob("*-*.json")}
+    names = {path.stem.rpartition("-")[0] for place in locks_directories() for path in place.glob("*-*.json")}
     return tuple(sorted(names, key=lambda name: (name != DEFAULT_BASE, name)))
 
 
-def load_base_lock(name: str, architecture: str) -> BaseLock:
-    """Read the lock of a base; an unknown name is an error with the nearest one that exists."""
-    directory = locks_directory()
-    if not (directory / file_name(name, architecture)).is_file():
+def load_base_lock(name: str, architecture: str, pins: Path | None = None) -> BaseLock:
+    """Read the lock of a base; an unknown name is an error with the nearest one that exists.
+
+    ``pins`` is the project's own file, if it has one: then px's locks do not count.
+    """
+    if pins is not None:
+        return find_pins(pins, name, architecture)
+    places = [d for d in locks_directories() if (d / file_name(name, architecture)).is_file()]
+    if not places:
         known = known_bases()
         if name in OPT_IN and name not in known:
             raise _not_pinned(name)
@@ -66,9 +72,9 @@ def load_base_lock(name: str, architecture: str) -> BaseLock:
             raise PxError("PX900", base=name, problem=f"px has no lock of it for {architecture}")
         raise unknown_base(name, known)
     try:
-        return read(directory, name, architecture)
+        return read(places[0], name, architecture)
     except (ValueError, KeyError, TypeError) as e:
-        raise PxError("PX900", base=name, problem=f"its lock in {directory} cannot be read: {e}") from e
+        raise PxError("PX900", base=name, problem=f"its lock in {places[0]} cannot be read: {e}") from e
 
 
 def _not_pinned(name: str) -> PxError:
@@ -238,7 +244,7 @@ def compiler_of(store: Store, base: Base) -> Compiler:
     """The base's Python for this machine: its own, or that of the same base for this architecture."""
     native = base
     if base.architecture != host_architecture():
-        native = ensure_base(store, load_base_lock(base.name, host_architecture()))
+        native = ensure_base(store, load_base_lock(base.name, host_architecture(), base.lock.pins))
     if native.python != base.python:
         problem = f"its Python is {base.python.full}, that for {native.architecture} is {native.python.full}"
         raise PxError("PX900", base=base.name, problem=problem, fix=["Lock both again: px base lock"])

@@ -32,6 +32,9 @@ def closure(lock: BaseLock, capability: str) -> tuple[tuple[str, ...], tuple[str
     """The names of a capability's runtime and build packages beyond the base."""
     found = lock.capabilities.get(capability)
     if found is None:
+        if lock.pins is not None:
+            problem, fix = f"{lock.pins.name} has no pins for it", ["Add them to the project's pins: px sandbox pin"]
+            raise PxError("PX901", capability=capability, base=lock.name, problem=problem, fix=fix)
         raise PxError("PX901", capability=capability, base=lock.name, problem="the base's lock has no packages for it")
     return found.runtime, found.build
 
