@@ -33,8 +33,8 @@ EXPECTED: dict[str, tuple[set[State], set[State]]] = {
 } | {
     name: ({U, L, E, C}, {U, L, E, C})
     for name in (
-        "status", "sandbox list", "sandbox ps", "sandbox reap", "pack verify", "base lock", "base check", "store verify",
-        "store gc", "doctor", "completions",
+        "status", "sandbox list", "sandbox ps", "sandbox reap", "pack verify", "base lock", "base check",
+        "store verify", "store gc", "doctor", "completions",
     )
 }  # fmt: skip
 
