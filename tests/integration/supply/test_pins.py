@@ -106,7 +106,7 @@ def test_update_takes_exactly_what_is_newer_and_shows_it(project: Path, kept: Ho
         assert answer(project, "sandbox", "outdated", *flags, code=1)["changes"] == {architecture: [wanted]}
     assert read_pins(project / "px-pins.json")[architecture] == before
     assert run_px("sandbox", "update", "--frozen", cwd=project, check=False).returncode == 121
-    assert "PX909" in run_px("sandbox", "update", "no-such", cwd=project, check=False).stderr
+    assert "PX950" in run_px("sandbox", "update", "no-such", cwd=project, check=False).stderr
     assert answer(project, "sandbox", "update", "bash")["changes"] == {architecture: []}
     shown = run_px("sandbox", "update", cwd=project).stdout
     assert shown == f"{architecture}: 1 newer\n  security  netbase {wanted['old']} -> 99\n"

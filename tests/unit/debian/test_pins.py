@@ -29,7 +29,7 @@ def test_a_file_of_two_architectures_comes_back(tmp_path: Path) -> None:
     assert encode_pins(read_pins(path)) == path.read_bytes()
     assert len(path.read_text().splitlines()) > len(locks["amd64"].packages) * 2
     for base, architecture in (("debian-13", "amd64"), ("debian-12", "s390x")):
-        with pytest.raises(PxError, match="PX909"):
+        with pytest.raises(PxError, match="PX950"):
             find_pins(path, base, architecture)
 
 
@@ -52,7 +52,7 @@ def test_a_hostile_row_is_refused(place: int, word: object, tmp_path: Path) -> N
     raw = json.loads(path.read_bytes())
     raw["locks"][0]["packages"]["a"][place] = word
     path.write_text(json.dumps(raw))
-    with pytest.raises(PxError, match="PX909"):
+    with pytest.raises(PxError, match="PX950"):
         read_pins(path)
 
 
@@ -60,7 +60,7 @@ def test_a_hostile_row_is_refused(place: int, word: object, tmp_path: Path) -> N
 def test_a_file_that_is_none(text: str, tmp_path: Path) -> None:
     path = tmp_path / "pins.json"
     path.write_text(text, encoding="latin-1")
-    with pytest.raises(PxError, match="PX909"):
+    with pytest.raises(PxError, match="PX950"):
         read_pins(path)
     with pytest.raises(PxError, match="no such file"):
         read_pins(tmp_path / "other")

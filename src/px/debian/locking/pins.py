@@ -31,9 +31,9 @@ def read_pins(path: Path) -> dict[str, BaseLock]:
         # Another format has another number, which is no key of this table.
         found = [from_json(lock, path) for lock in {FORMAT: raw["locks"]}[raw["pins"]]]
     except FileNotFoundError:
-        raise PxError("PX909", path=path, problem="there is no such file") from None
+        raise PxError("PX950", path=path, problem="there is no such file") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
-        raise PxError("PX909", path=path, problem=f"it cannot be read: {e!r}") from e
+        raise PxError("PX950", path=path, problem=f"it cannot be read: {e!r}") from e
     return {lock.architecture: lock for lock in found}
 
 
@@ -46,10 +46,10 @@ def find_pins(path: Path, name: str, architecture: str) -> BaseLock:
     """The lock of one base and architecture in a project's file."""
     lock = read_pins(path).get(architecture)
     if lock is None:
-        raise PxError("PX909", path=path, problem=f"it has no pins for {architecture}")
+        raise PxError("PX950", path=path, problem=f"it has no pins for {architecture}")
     if lock.name != name:
         fix = [f'Make them for the other base: rm {path.name}, then px sandbox pin; or set base = "{lock.name}"']
-        raise PxError("PX909", path=path, problem=f"it pins {lock.name}, not {name}", fix=fix, whole_fix=True)
+        raise PxError("PX950", path=path, problem=f"it pins {lock.name}, not {name}", fix=fix, whole_fix=True)
     return lock
 
 

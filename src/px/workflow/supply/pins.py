@@ -108,11 +108,11 @@ def update(context: Context, names: Collection[str], *, dry_run: bool = False) -
     manifest = sandbox_manifest(context)
     if manifest.pins is None:
         fix = ["Make them first: px sandbox pin", "Without pins, newer versions come with a newer px."]
-        raise PxError("PX909", path=manifest.path, problem="[tool.px.sandbox] names none", fix=fix, whole_fix=True)
+        raise PxError("PX950", path=manifest.path, problem="[tool.px.sandbox] names none", fix=fix, whole_fix=True)
     locks = read_pins(manifest.pins)
     unknown = sorted(set(names) - {name for lock in locks.values() for name in lock.packages})
     if unknown:
-        raise PxError("PX909", path=manifest.pins, problem=f"it does not pin {', '.join(unknown)}")
+        raise PxError("PX950", path=manifest.pins, problem=f"it does not pin {', '.join(unknown)}")
     found: dict[str, list[Change]] = {}
     for architecture, lock in locks.items():
         new, index = newest_lock(context, manifest.base, architecture, lock.capabilities)
