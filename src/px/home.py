@@ -8,6 +8,7 @@ from pathlib import Path
 from px.warm.record import home_root
 
 CACHES = {
+    "advisories": "advisories",  # what an audit has fetched
     "archives": "archives",  # images as docker and podman load them
     "editables": "editables",  # the files that an editable install adds to site-packages
     "elf": "elf-1",  # what the ELF files of an object need; 1 is the version of the format

@@ -54,6 +54,7 @@ COMMANDS: dict[str, Command] = {
     "sandbox pin": Command("sandbox_pin", "Give the project its own pins of the system packages that it uses"),
     "sandbox update": Command("sandbox_update", "Take newer versions of system packages into the project's pins"),
     "sandbox outdated": Command("sandbox_outdated", "Show which system packages have newer versions"),
+    "sandbox audit": Command("sandbox_audit", "Compare what is in the sandbox with known vulnerabilities"),
     "sandbox list": Command("sandbox_list", "List the bases and capabilities that there are"),
     "sandbox ps": Command("sandbox_ps", "List the sandboxes of Metaflow steps that are running"),
     "sandbox reap": Command("sandbox_reap", "End the sandboxes that killed runs left behind"),

@@ -130,6 +130,7 @@ RULES: dict[str, Rule] = {
     "sandbox explain": Rule(LOCKED, LOCKED),
     "sandbox pin": Rule(LOCKED, NEVER, "M"),
     "sandbox update": Rule(SOME_MANIFEST, NEVER),
+    "sandbox audit": Rule(LOCKED, LOCKED),
     "sandbox outdated": Rule(SOME_MANIFEST, SOME_MANIFEST),
     "sandbox list": Rule(ALL, ALL),
     "sandbox ps": Rule(ALL, ALL),

@@ -27,6 +27,7 @@ EXPECTED: dict[str, tuple[set[State], set[State]]] = {
     "sandbox add": ({L, E, C}, set()),
     "sandbox remove": ({L, E, C}, set()),
     "sandbox explain": ({E, C}, {E, C}),
+    "sandbox audit": ({E, C}, {E, C}),
     "sandbox pin": ({E, C}, set()),
     "sandbox update": ({L, E, C}, set()),
     "sandbox outdated": ({L, E, C}, {L, E, C}),

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 def bill_of(subject: cyclonedx.Subject, derived: Derived, layers: Sequence[Layer]) -> bytes:
     """The document about one image."""
+    return cyclonedx.bill_of_materials(subject, packages_in(derived, layers))
+
+
+def packages_in(derived: Derived, layers: Sequence[Layer]) -> list[cyclonedx.Package]:
+    """Everything that an image is made of."""
     store, python = derived.ground.context.store, derived.ground.python
     packages: list[cyclonedx.Package] = [cyclonedx.CPython(python.runtime.version)] if python.layer else []
     packages += _system(derived.base, layers)
@@ -26,7 +31,7 @@ def bill_of(subject: cyclonedx.Subject, derived: Derived, layers: Sequence[Layer
         metadata = store.tree("pkg-build", package.oid) / "lib" / str(payload["dist_info"]) / "METADATA"
         licences = cyclonedx.python_licences(metadata.read_text(encoding="utf-8", errors="replace"))
         packages.append(cyclonedx.PythonPackage(package.name, package.version, str(payload["source"]), licences))
-    return cyclonedx.bill_of_materials(subject, packages)
+    return packages
 
 
 def _system(base: Base, layers: Sequence[Layer]) -> Iterator[cyclonedx.SystemPackage]:
