@@ -98,8 +98,9 @@ class UvBox:
         context, python = self.ground.context, self.ground.python
         flags = ["--color", "never", "--no-progress", *(["--offline"] if context.offline else [])]
         command = shlex.join([_UV, *flags, *map(str, args)])
-        # Copied even if uv failed; px looks at them only if it did not.
-        copies = [f"cp -- {shlex.quote(str(path))} {_BACK}/{number} 2>/dev/null" for number, path in enumerate(back)]
+        # Copied even if uv failed; px looks at them only if it did not.  A build may have left a pipe there, or no end.
+        copy = f"timeout 20 head -c {LARGEST_LOCK + 1} --"
+        copies = [f"{copy} {shlex.quote(str(path))} >{_BACK}/{n} 2>/dev/null" for n, path in enumerate(back)]
         spec = RunSpec(
             layers=self._layers(git=git),
             argv=("/bin/sh", "-c", "; ".join([command, "code=$?", *copies, "exit $code"])),
@@ -158,9 +159,11 @@ def _take_back(paths: Sequence[Path], directory: Path) -> None:
         if path.is_file() and path.read_bytes() == content:
             continue
         try:
-            tomllib.loads(content.decode())
-        except (ValueError, RecursionError) as e:
-            raise PxError("PX101", lock=path.name, problem=f"uv's sandbox left something that is no TOML: {e}") from e
+            empty = not tomllib.loads(content.decode())
+        except (ValueError, RecursionError):
+            empty = True
+        if empty:
+            raise PxError("PX101", lock=path.name, problem="what uv's sandbox left there is not TOML")
         changed[path] = content
     for path, content in changed.items():
         write_atomically(path, content, mode=path.stat().st_mode & 0o777 if path.is_file() else 0o644)
