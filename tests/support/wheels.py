@@ -26,6 +26,7 @@ class WheelSpec:
     unrecorded: tuple[str, ...] = ()
     wrong_hash: tuple[str, ...] = ()
     twice: tuple[str, ...] = ()
+    more_record: str = ""
 
     @property
     def stem(self) -> str:
@@ -55,11 +56,12 @@ class WheelSpec:
         files = self.content()
         record = "".join(self._row(name, content) for name, content in files.items() if name not in self.unrecorded)
         record_path = f"{self.stem}.dist-info/RECORD"
-        files[record_path] = (record + f"{record_path},,\n").encode()
+        files[record_path] = (record + self.more_record + f"{record_path},,\n").encode()
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, content in files.items():
                 for _ in range(2 if name in self.twice else 1):
                     member = zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0))
+                    member.compress_type = zipfile.ZIP_DEFLATED  # a ZipInfo does not take it from the archive
                     member.filename = name  # as given: ZipInfo would tidy it
                     member.external_attr = self.modes.get(name, 0o100644) << 16
                     archive.writestr(member, content)

@@ -18,14 +18,16 @@ SRC = REPO / "src"
 
 # What each module in the root and each folder may import of the others, lowest first.  `px` itself (the version, and
 # where the tables are) is everybody's.
-_ROOT = {"errors", "console", "elf", "platforms", "process", "http", "home", "foreign"}
+_ROOT = {"errors", "console", "elf", "platforms", "process", "http", "home", "foreign", "bounds", "tarballs"}
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "console": set(),
     "elf": set(),
+    "bounds": set(),
+    "tarballs": {"bounds"},
     "platforms": {"errors"},
     "process": {"console"},
-    "http": {"console"},
+    "http": {"console", "bounds"},
     "foreign": {"errors"},
     "warm": {"errors"},
     "home": {"warm"},

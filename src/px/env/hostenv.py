@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from px import console
-from px.env.layout import Placed, entry_point_script, lay_out, pyvenv_cfg, read_entry_points, script_content
+from px.env.layout import MARKER, Placed, entry_point_script, lay_out, pyvenv_cfg, read_own_entry_points, script_content
 from px.store.files import disk_errors, write_json
 from px.store.tree import remove_tree
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from px.project.context import Context
     from px.store.objects import Store
 
-MARKER = "px-env.json"
 LAYOUT = 1
 
 
@@ -99,8 +98,9 @@ class _Builder:
         self.root.mkdir(parents=True)
         for name in sorted(self.layout.directories | {"bin", self.site}):
             (self.root / name).mkdir(parents=True, exist_ok=True)
-        scripts = [f for f in self.layout.files if f.path.startswith("bin/")]
-        self._link_all([f for f in self.layout.files if not f.path.startswith("bin/")])
+        # A link in bin stays a link: it may lead to a file that has another place in the store than in an env.
+        scripts = [f for f in self.layout.files if f.path.startswith("bin/") and f.entry[0] != "l"]
+        self._link_all([f for f in self.layout.files if not f.path.startswith("bin/") or f.entry[0] == "l"])
         for file in scripts:
             content = (file.source / str(file.entry[1])).read_bytes()
             self._write(file.path, script_content(content, self.python), executable=True)
@@ -162,5 +162,6 @@ class _Builder:
                 continue
             self._write(f"{self.site}/{name}", content)
             if name.endswith(".dist-info/entry_points.txt"):
-                for script in read_entry_points(content.decode()):
+                project = name.partition("-")[0]
+                for script in read_own_entry_points(project, self.root, content.decode("utf-8", "replace")):
                     self.layout.scripts[script.name] = script

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
-from px import console, foreign
+from px import bounds, console, foreign
 from px.errors import PxError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from px.env.packages import Package
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 LARGEST_SCRIPT = 16_000_000
 # setuptools' own rule: whatever Python the author has, the installed program is to use the env's.
 _PYTHON = re.compile(rb"#!.*python[0-9.]*([ \t][^\r\n]*)?(?=\r?\n|$)")
+MARKER = "px-env.json"
+"""Written into an env of the host when it is complete."""
+_INTERPRETER = re.compile(r"python(3(\.\d+)?)?")
 
 
 class BadEntryPointError(Exception):
@@ -76,13 +80,26 @@ def lay_out(store: Store, packages: Iterable[Package], site_packages: str) -> La
                 console.detail(f"{path}: {owners[path]} and {package.name} both install it; {owners[path]}'s is used")
         for name, target, gui in cast("list[tuple[str, str, bool]]", payload["scripts"]):
             layout.scripts.setdefault(name, EntryPoint(name, target, gui))
+    _refuse_clashes(layout, owners, site_packages)
     return layout
+
+
+def _refuse_clashes(layout: Layout, owners: Mapping[str, str], site_packages: str) -> None:
+    """A file or link of one package where another has a directory: its files would be written through the link."""
+    own = {"bin", site_packages}
+    while site_packages := posixpath.dirname(site_packages):
+        own.add(site_packages)
+    for path in sorted(owners.keys() & (layout.directories | own)):
+        within = (f.package for f in layout.files if f.path.startswith(f"{path}/") and f.package != owners[path])
+        raise PxError("PX206", path=path, first=owners[path], second=next(within, "the env itself"))
 
 
 def _place(path: str, site_packages: str) -> str | None:
     top, _, rest = path.partition("/")
     if not rest:
         return None
+    if top == "data" and f"{rest}/".startswith("lib64/"):
+        rest = rest.replace("lib64", "lib", 1)  # in an env lib64 is a link to lib
     return {"lib": f"{site_packages}/", "bin": "bin/", "data": "", "include": "include/"}[top] + rest
 
 
@@ -92,7 +109,9 @@ def script_content(content: bytes, python: str) -> bytes:
     if not first.startswith(b"#!python"):
         return content
     arguments = first.removeprefix(b"#!pythonw").removeprefix(b"#!python").strip()
-    return shebang(python, arguments.decode()).encode() + newline + rest
+    # Surrogates stand for what is not UTF-8.
+    line = shebang(python, arguments.decode("utf-8", "surrogateescape"))
+    return line.encode("utf-8", "surrogateescape") + newline + rest
 
 
 def script_files(manifest: Manifest) -> dict[str, bytes]:
@@ -106,7 +125,13 @@ def script_files(manifest: Manifest) -> dict[str, bytes]:
 def _script_file(manifest: Manifest, name: str, file: str) -> bytes:
     root = manifest.path.parent.resolve()
     path = (root / file).resolve()
-    if "/" in name or name in ("", ".", "..") or not path.is_relative_to(root) or not path.is_file():
+    if (
+        "/" in name
+        or name in ("", ".", "..")
+        or is_reserved("scripts", name)
+        or not path.is_relative_to(root)
+        or not path.is_file()
+    ):
         raise PxError("PX003", path=manifest.path, problem=f"the script file {file!r} is no file of the project")
     content = foreign.read(path.parent, path.name, LARGEST_SCRIPT)
     found = _PYTHON.match(content)
@@ -142,18 +167,37 @@ def pyvenv_cfg(home: str, version: str) -> str:
 
 def read_entry_points(text: str) -> list[EntryPoint]:
     """console_scripts and gui_scripts of an ``entry_points.txt``, sorted by name."""
-    import configparser  # slow to import, and most wheels have no such file
+    # Read as importlib.metadata reads it.  configparser needs the square of the length of a line.
+    found: dict[tuple[str, str], EntryPoint] = {}
+    section = ""
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("[") and line.endswith("]"):
+            section = line[1:-1]
+        elif line and line[0] not in "#;" and section in ("console_scripts", "gui_scripts"):
+            name, _, target = (part.strip() for part in line.partition("="))
+            check_script(name, target)
+            found[section, name] = EntryPoint(name, target.split("[")[0].strip(), section == "gui_scripts")
+    return sorted(found.values(), key=lambda e: e.name)
 
-    parser = configparser.RawConfigParser(delimiters=("=",), strict=False, interpolation=None)
-    parser.optionxform = str  # type: ignore[assignment,method-assign]
+
+def check_script(name: str, target: str) -> None:
+    named = name.isprintable() and "/" not in name and name not in ("", ".", "..") and len(name) <= bounds.NAME // 4
+    if not named or is_reserved("scripts", name) or ":" not in target or not target.isprintable():
+        raise BadEntryPointError(f"the script {name[:100]!r} = {target[:100]!r} has no safe name or target")
+
+
+def read_own_entry_points(project: str, path: Path, text: str) -> list[EntryPoint]:
+    """Those of a project that is installed in place: what is wrong with them is PX208."""
     try:
-        parser.read_string(text)
-    except configparser.Error as e:
-        raise BadEntryPointError(f"entry_points.txt cannot be read: {e}") from e
-    found = []
-    for section in ("console_scripts", "gui_scripts"):
-        for name, target in parser.items(section) if parser.has_section(section) else ():
-            if "/" in name or name in ("", ".", "..") or ":" not in target:
-                raise BadEntryPointError(f"the script {name!r} = {target!r} has no safe name or target")
-            found.append(EntryPoint(name, target.split("[")[0].strip(), section == "gui_scripts"))
-    return sorted(found, key=lambda e: e.name)
+        return read_entry_points(text)
+    except BadEntryPointError as e:
+        remedy = "Correct [project.scripts] in its pyproject.toml."
+        raise PxError("PX208", name=project, path=path, reason=str(e), remedy=remedy) from e
+
+
+def is_reserved(scheme: str, path: str) -> bool:
+    """Whether a file of a package would take the place of something that makes the env an env."""
+    if scheme == "data" and path in ("bin", "include", "lib", "lib64", "pyvenv.cfg", MARKER):
+        return True
+    name = path.removeprefix("bin/") if scheme == "data" and path.startswith("bin/") else path
+    return (scheme == "scripts" or name != path) and _INTERPRETER.fullmatch(name) is not None

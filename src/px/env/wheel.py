@@ -19,9 +19,10 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from px.env.layout import BadEntryPointError, read_entry_points
+from px import bounds
+from px.env.layout import BadEntryPointError, is_reserved, read_entry_points
 from px.errors import PxError
-from px.store.tree import TreeWriter, UnsafePathError, check_link, check_path
+from px.store.tree import TreeWriter, UnsafePathError, check_path, check_plain_link
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 LAYOUT = 1
 _CHUNK = 1 << 20
+# Python's zipfile decompresses bzip2 and LZMA without a bound, and no tool makes such wheels.
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _UNRECORDED = ("RECORD", "RECORD.jws", "RECORD.p7s")
 
 
@@ -72,29 +75,43 @@ class WheelOf:
 def unpack_wheel(wheel: Path, tree: TreeWriter, what: WheelOf) -> Payload:
     """Unpack ``wheel`` into ``tree`` and return the payload of its pkg-build; anything unsafe is PX203."""
     try:
-        with zipfile.ZipFile(wheel) as archive:
-            return _Unpacking(archive, tree).run(what)
+        with _File(wheel.open("rb", buffering=0)) as file, zipfile.ZipFile(file) as archive:
+            return _Unpacking(archive, tree, wheel.stat().st_size).run(what)
     except (
         BadWheelError,
         BadEntryPointError,
         UnsafePathError,
         zipfile.BadZipFile,
         zlib.error,
+        csv.Error,
         EOFError,
         NotImplementedError,
-        UnicodeDecodeError,
+        # Offsets before the start of the file, and text in RECORD or in links that is not UTF-8.
+        ValueError,
     ) as e:
         shown = what.shown or wheel.name
         raise PxError("PX203", artifact=shown, package=what.name, version=what.version, problem=str(e)) from e
 
 
+class _File(io.BufferedReader):
+    """The file that zipfile reads.  It asks for the whole list of contents at once, and makes an object of each row."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and size > bounds.DIRECTORY:
+            raise BadWheelError("its list of contents is too long")
+        return super().read(bounds.DIRECTORY if size is None or size < 0 else size)
+
+
 class _Unpacking:
     """One wheel on its way into one tree."""
 
-    def __init__(self, archive: zipfile.ZipFile, tree: TreeWriter):
+    def __init__(self, archive: zipfile.ZipFile, tree: TreeWriter, size: int):
         self.archive = archive
         self.tree = tree
         self.members = _members(archive)
+        # Of the file, and not of its members: these may overlap, so that many are made of the same bytes.
+        if sum(member.file_size for member in self.members.values()) > bounds.unpacked(size):
+            raise BadWheelError("it becomes too large when it is unpacked")
         self.dist_info = _dist_info(self.members)
         self.data = self.dist_info.removesuffix(".dist-info") + ".data"
         self.record = self._read_record()
@@ -124,7 +141,11 @@ class _Unpacking:
 
     def _read(self, path: str) -> bytes:
         member = self.members.get(path)
-        return self.archive.read(member) if member is not None else b""
+        if member is None:
+            return b""
+        if member.file_size > bounds.DOCUMENT:
+            raise BadWheelError(f"{path!r} is too large")
+        return b"".join(self._chunks(member))
 
     def _read_record(self) -> dict[str, tuple[str, str]]:
         path = f"{self.dist_info}/RECORD"
@@ -153,6 +174,8 @@ class _Unpacking:
         _, scheme, rest = path.split("/", 2) if path.count("/") >= 2 else ("", "", "")
         if scheme not in _SCHEMES or not rest:
             raise BadWheelError(f"{path!r} belongs to no installation scheme")
+        if is_reserved(scheme, rest):
+            raise BadWheelError(f"{path!r} would take the place of a part of the env itself")
         found = _SCHEMES[scheme]
         return found.prefix + rest, found.recorded + rest
 
@@ -168,18 +191,17 @@ class _Unpacking:
         self.installed.append((recorded, _record_hash(sha256), str(member.file_size)))
 
     def _link(self, path: str, placed: str, member: zipfile.ZipInfo) -> None:
-        content = self.archive.read(member)
+        if member.file_size > bounds.PATH:
+            raise BadWheelError(f"link {path!r} is too long")
+        content = b"".join(self._chunks(member))
         target = content.decode("utf-8", "strict")
-        if target.startswith("/"):
-            raise BadWheelError(f"link {path!r} points to the absolute path {target!r}")
-        check_link(placed.removeprefix("lib/"), target)
+        # Where it will be in an env: `lib` becomes site-packages, which it may not leave, and `data` the root.
+        check_plain_link(placed.removeprefix("lib/").removeprefix("data/"), target)
         self._verify(path, member, hashlib.sha256(content).hexdigest())
         self.tree.symlink(placed, target)
 
     def _chunks(self, member: zipfile.ZipInfo) -> Iterator[bytes]:
-        if member.file_size <= _CHUNK:
-            yield self.archive.read(member)  # one call; most files are small
-            return
+        # Never ZipFile.read, which decompresses whatever is there before it looks at the size that the header says.
         with self.archive.open(member) as f:
             while chunk := f.read(_CHUNK):
                 yield chunk
@@ -201,8 +223,10 @@ class _Unpacking:
     def _verify_other(self, path: str, member: zipfile.ZipInfo, algorithm: str, value: str) -> None:
         if algorithm not in ("sha384", "sha512"):
             raise BadWheelError(f"{path!r} has no sha256 (or stronger) hash in RECORD")
-        digest = hashlib.new(algorithm, self.archive.read(member)).digest()
-        if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != value:
+        digest = hashlib.new(algorithm)
+        for chunk in self._chunks(member):
+            digest.update(chunk)
+        if base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode() != value:
             raise BadWheelError(f"{path!r} does not have the hash that RECORD gives it")
 
     def _entry_points(self) -> list[Value]:
@@ -228,6 +252,8 @@ class _Unpacking:
 def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     """The files of the archive by path; names that are absolute, leave the tree or come twice are refused."""
     found: dict[str, zipfile.ZipInfo] = {}
+    if len(archive.infolist()) > bounds.MEMBERS:
+        raise BadWheelError("it has too many files")
     for member in archive.infolist():
         path = member.orig_filename
         if path.endswith("/"):
@@ -235,6 +261,8 @@ def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
             continue
         if "\\" in path:
             raise BadWheelError(f"{path!r} has a backslash in its name")
+        if member.flag_bits & 1 or member.compress_type not in _METHODS:
+            raise BadWheelError(f"{path!r} is encrypted, or compressed in a way that wheels are not")
         check_path(path)
         if path in found:
             raise BadWheelError(f"two entries are called {path!r}")

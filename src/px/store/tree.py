@@ -20,6 +20,8 @@ import posixpath
 import stat
 from typing import TYPE_CHECKING, TypeAlias
 
+from px import bounds
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
@@ -44,14 +46,39 @@ def check_path(path: str) -> str:
         raise UnsafePathError(f"absolute or empty path {path!r}")
     if posixpath.normpath(path) != path or path == ".." or path.startswith("../"):
         raise UnsafePathError(f"path {path!r} is not normalised or leaves the tree")
+    # A character has four bytes at most, so shorter paths need no closer look.
+    if len(path) > bounds.NAME // 4:
+        _check_length(path)
     return path
+
+
+def _check_length(path: str) -> None:
+    parts = path.encode("utf-8", "surrogateescape").split(b"/")
+    if len(parts) > bounds.DEPTH or max(map(len, parts)) > bounds.NAME or sum(map(len, parts)) > bounds.PATH:
+        raise UnsafePathError(f"path {path[:100]!r}… is too long or too deep")
 
 
 def check_link(path: str, target: str) -> None:
     """Refuse a relative symbolic link that leaves the tree.  The caller decides about absolute links."""
+    if not target or "\0" in target or len(target.encode("utf-8", "surrogateescape")) > bounds.PATH:
+        raise UnsafePathError(f"link {path!r} has no target that a link can have")
     resolved = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
     if resolved == ".." or resolved.startswith("../"):
         raise UnsafePathError(f"link {path!r} -> {target!r} leaves the tree")
+
+
+def check_plain_link(path: str, target: str) -> None:
+    """Refuse a link that leaves the tree by its name, or that could do so by way of other links.
+
+    ``a/..`` is where it seems to be only if ``a`` is no link.  Where ``..`` stands at the beginning alone, it goes up
+    from the directory that the link is in, and from there on every link leads down.
+    """
+    if target.startswith("/"):
+        raise UnsafePathError(f"link {path!r} points to the absolute path {target[:100]!r}")
+    check_link(path, target)
+    parts = target.split("/")
+    if ".." in parts[next((i for i, part in enumerate(parts) if part != ".."), len(parts)) :]:
+        raise UnsafePathError(f"link {path!r} -> {target!r} goes up after it went down")
 
 
 class TreeWriter:

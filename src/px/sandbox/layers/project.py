@@ -18,7 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from px import console
-from px.env.layout import EntryPoint, entry_point_script, read_entry_points, script_content, script_files
+from px.env.layout import (
+    BadEntryPointError,
+    EntryPoint,
+    check_script,
+    entry_point_script,
+    read_own_entry_points,
+    script_content,
+    script_files,
+)
 from px.errors import PxError
 from px.sandbox.layers.env import PREFIX, PYTHON
 from px.sandbox.layers.layer import Layer
@@ -148,7 +156,7 @@ def _installed(project: Project, editable: Editable, builder: SandboxBuilder) ->
     if needed or version is None:
         built = _build(builder, manifest, editable.name, needed=needed)
         if built is not None:
-            scripts = tuple(read_entry_points(built.entry_points))
+            scripts = tuple(read_own_entry_points(editable.name, root, built.entry_points))
             return Installed(
                 editable.name,
                 built.version,
@@ -299,10 +307,10 @@ def _scripts(manifest: Manifest) -> tuple[EntryPoint, ...]:
     tables = ((manifest.scripts, False), (manifest.project.get("gui-scripts", {}), True))
     found = [EntryPoint(name, target, gui) for table, gui in tables for name, target in table.items()]
     for script in found:
-        if "/" in script.name or ":" not in script.target:
-            raise PxError(
-                "PX003", path=manifest.path, problem=f"the script {script.name!r} = {script.target!r} is wrong"
-            )
+        try:
+            check_script(script.name, script.target)
+        except BadEntryPointError as e:
+            raise PxError("PX003", path=manifest.path, problem=str(e)) from e
     return tuple(sorted(found, key=lambda s: s.name))
 
 

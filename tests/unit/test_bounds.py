@@ -1,0 +1,49 @@
+"""Documents of any depth and size: parsed, or a ValueError."""
+
+from __future__ import annotations
+
+import pytest
+
+from px import bounds
+
+
+@pytest.mark.parametrize("depth", [bounds.LEVELS + 1, 5_000, 100_000])
+def test_documents_that_are_too_deep(depth: int) -> None:
+    for text in ("[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth):
+        with pytest.raises(ValueError, match="nested too deeply"):
+            bounds.parse_json(text)
+    with pytest.raises(ValueError, match="nested too deeply"):
+        bounds.parse_toml("a = " + "[" * depth + "]" * depth)
+    if depth < 100_000:  # tomllib needs the square of it
+        with pytest.raises(ValueError, match="nested too deeply"):
+            bounds.parse_toml(".".join("a" * depth) + " = 1")
+
+
+def test_documents_that_are_deep_enough() -> None:
+    depth = bounds.LEVELS - 1
+    assert bounds.parse_json("[" * depth + "]" * depth)
+    assert bounds.parse_toml("a = " + "[" * depth + "]" * depth)
+
+
+def test_documents_that_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "DOCUMENT", 10)
+    monkeypatch.setattr(bounds, "LOCK", 10)
+    for parse in (bounds.parse_json, bounds.parse_toml):
+        with pytest.raises(ValueError, match="larger than"):
+            parse(b"#" * 11)
+
+
+@pytest.mark.parametrize("text", ["a = " + "9" * 5000, b"\xff", "a = 1\na = 2", "\0"])
+def test_other_bad_documents(text: bytes | str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - what the parser says
+        bounds.parse_toml(text)
+    with pytest.raises(ValueError):  # noqa: PT011
+        bounds.parse_json(text)
+
+
+def test_what_an_archive_may_become() -> None:
+    assert bounds.unpacked(10) == bounds.FREE
+    assert bounds.unpacked(2 * bounds.GIB) == bounds.UNPACKED
+    # Real ones: a wheel of PyTorch with CUDA, and one of its cuDNN.
+    assert bounds.unpacked(2_500_000_000) > 4_500_000_000
+    assert bounds.unpacked(700_000_000) > 1_100_000_000
