@@ -30,6 +30,9 @@ MACHINES = {3: "i386", 8: "mips", 20: "ppc", 21: "ppc64", 22: "s390x", 40: "arm"
 # Limits for damaged or hostile files.  Real files stay far below them.
 _LIMIT = 1 << 16  # entries in any one table
 _LONGEST = 1 << 14  # bytes of any one name or search path
+# And for all of it together: tables may overlap, and lead from one into the other as often as they like.
+_READS = 1 << 18
+_TEXT = 1 << 22
 
 
 class _DamagedError(Exception):
@@ -87,10 +90,14 @@ class _Image:
         self.data = data
         self.wide = data[4] == 2
         self.order = "<" if data[5] == 1 else ">"
+        self.reads, self.text = _READS, _TEXT
         self.segments = list(self._segments())
         self.strings = (0, 0)
 
     def unpack(self, layout: str, offset: int) -> tuple[int, ...]:
+        self.reads -= 1
+        if self.reads < 0:
+            raise _DamagedError
         return struct.unpack_from(self.order + layout, self.data, offset)
 
     def _segments(self) -> Iterator[tuple[int, int, int, int]]:
@@ -145,7 +152,7 @@ class _Image:
     def _interpreter(self) -> str | None:
         for kind, offset, _, length in self.segments:
             if kind == PT_INTERP:
-                return self.data[offset : offset + length].split(b"\0", 1)[0].decode()
+                return self.data[offset : offset + min(length, _LONGEST)].split(b"\0", 1)[0].decode()
         return None
 
     def _offset(self, address: int) -> int:
@@ -164,7 +171,8 @@ class _Image:
     def _string(self, index: int) -> str:
         start, end = self.strings
         stop = self.data.find(b"\0", start + index, min(end, start + index + _LONGEST))
-        if not start <= start + index < end or stop < 0:
+        self.text -= stop - start - index
+        if not start <= start + index < end or stop < 0 or self.text < 0:
             raise _DamagedError
         return self.data[start + index : stop].decode("utf-8")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 import sys
 import sysconfig
 from pathlib import Path
@@ -13,7 +14,8 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection
 from elftools.elf.segments import InterpSegment
 
-from px.elf import Elf, read_elf
+from px.elf import Elf, parse_elf, read_elf
+from tests.support.bounded import memory, no_hang
 from tests.support.elf import make_elf
 
 
@@ -115,3 +117,57 @@ def test_damage_is_none_and_never_an_exception(tmp_path: Path) -> None:
         path.write_bytes(content)
         found = read_elf(path)
         assert found is None or isinstance(found, Elf)
+
+
+def _segments(kind: int, count: int, tail: bytes) -> bytes:
+    """A file with ``count`` program headers that all describe ``tail``; an entry of 0 bytes, so one row is enough."""
+    start = 64 + 56
+    head = (
+        b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 0, count, 64, 0, 0)
+    )
+    return head + struct.pack("<IIQQQQQQ", kind, 4, start, 0, 0, len(tail), len(tail), 8) + tail
+
+
+def test_many_tables_in_the_same_place() -> None:
+    """65,535 headers that name one dynamic table of 65,536 rows."""
+    with no_hang():
+        assert parse_elf(_segments(2, 0xFFFF, struct.pack("<QQ", 1, 0) * (1 << 16))) is None
+
+
+def test_an_interpreter_as_long_as_the_file() -> None:
+    data = _segments(3, 1, b"a" * (100 << 20))
+    with memory(50 << 20):
+        found = parse_elf(data)
+    assert found is None or len(found.interpreter or "") < 1 << 16
+
+
+def test_version_tables_that_lead_to_themselves() -> None:
+    """65,536 rows of 65,535 weak entries each.  Rows and entries are the same bytes: each leads to the next."""
+    strings = b"\0a\0"
+    table = struct.pack("<HHIII", 1, 0xFFFF, 2, 0, 16) * (1 << 17)
+    dynamic_at = 64 + 56 * 2
+    table_at = dynamic_at + 16 * 5
+    tags = [(5, table_at + len(table)), (10, len(strings)), (0x6FFFFFFE, table_at), (0x6FFFFFFF, 1 << 16), (0, 0)]
+    dynamic = b"".join(struct.pack("<QQ", *tag) for tag in tags)
+    total = table_at + len(table) + len(strings)
+    head = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 2, 64, 0, 0)
+    head += struct.pack("<IIQQQQQQ", 1, 4, 0, 0, 0, total, total, 8)
+    head += struct.pack("<IIQQQQQQ", 2, 4, dynamic_at, dynamic_at, dynamic_at, len(dynamic), len(dynamic), 8)
+    with no_hang():
+        parse_elf(head + dynamic + table + strings)
+
+
+def test_many_long_names() -> None:
+    """65,000 tags that name the same 16 KiB: a gigabyte."""
+    name = b"\0" + b"a" * 16_000 + b"\0"
+    at = 64 + 56 * 2
+    count = 65_000
+    strings_at = at + 16 * (count + 3)
+    tags = [(1, 1)] * count + [(5, strings_at), (10, len(name)), (0, 0)]
+    dynamic = b"".join(struct.pack("<QQ", *tag) for tag in tags)
+    total = strings_at + len(name)
+    head = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 2, 64, 0, 0)
+    head += struct.pack("<IIQQQQQQ", 1, 4, 0, 0, 0, total, total, 8)
+    head += struct.pack("<IIQQQQQQ", 2, 4, at, at, at, len(dynamic), len(dynamic), 8)
+    with memory(300 << 20):
+        assert parse_elf(head + dynamic + name) is None

@@ -8,10 +8,12 @@ in a signed index, covers the whole package.
 from __future__ import annotations
 
 import hashlib
-import zlib
 from dataclasses import dataclass
 
-from px.debian.archive import FILE, BadArchiveError, members
+from px import bounds
+from px.debian.archive import FILE, BadArchiveError, members, stream
+
+_MOST = 3  # signature, control part, files
 
 
 @dataclass(frozen=True)
@@ -40,18 +42,15 @@ class Apk:
 
 def streams(content: bytes) -> list[Stream]:
     """Split a file into its gzip streams."""
-    found, rest = [], content
+    # gzip.decompress would join the streams.
+    found, rest, left = list[Stream](), content, bounds.unpacked(len(content), bounds.IN_MEMORY)
     while rest:
-        # gzip.decompress would join the streams; decompressobj stops at the end of the first one.
-        unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
-        try:
-            unpacked = unpacker.decompress(rest) + unpacker.flush()
-        except zlib.error as e:
-            raise BadArchiveError(f"damaged gzip data: {e}") from e
-        if not unpacker.eof:
-            raise BadArchiveError("the last gzip stream is cut off")
-        found.append(Stream(rest[: len(rest) - len(unpacker.unused_data)], unpacked))
-        rest = unpacker.unused_data
+        if len(found) == _MOST:
+            raise BadArchiveError("it has too many gzip streams")
+        unpacked, after = stream(rest, "gz", left)
+        found.append(Stream(rest[: len(rest) - len(after)], unpacked))
+        left -= len(unpacked)
+        rest = after
     return found
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import lzma
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+
+from px import bounds
 
 if TYPE_CHECKING:
     import re
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 BLOCK = 512
 # How much `_unpacked_until` decompresses at a time: at most this much more than it needs.
 _AHEAD = 1 << 20
+_PIECE = 1 << 10
+_STREAMS = 10_000
 FILE, HARDLINK, SYMLINK, DIRECTORY = "file", "hardlink", "symlink", "directory"
 # tar's type flags.  Old archives have NUL for a file, and POSIX says to read 7 (a contiguous file) as a file.
 _KINDS = {b"0": FILE, b"\0": FILE, b"7": FILE, b"1": HARDLINK, b"2": SYMLINK, b"5": DIRECTORY}
@@ -94,30 +98,94 @@ def _unpacked(parts: dict[str, memoryview], stem: str) -> bytes:
     raise BadArchiveError(f"it has no {stem}")
 
 
-def decompress(content: bytes | memoryview, compression: str) -> bytes:
-    """Decompress xz, gzip or zstd.  lzma and zlib release the GIL, so threads can do this in parallel."""
+def decompress(content: bytes | memoryview, compression: str, most: int = bounds.IN_MEMORY) -> bytes:
+    """Decompress xz, gzip or zstd, all streams of it, up to what :mod:`px.bounds` allows for its size.
+
+    lzma and zlib release the GIL, so threads can do this in parallel.
+    """
+    if compression not in ("xz", "gz", "zst"):
+        raise BadArchiveError(f"unknown compression .{compression}")
+    found, rest, left = [], content, bounds.unpacked(len(content), most)
+    while rest:
+        piece, rest = stream(rest, compression, left)
+        left -= len(piece)
+        found.append(piece)
+        # A stream of nothing costs 20 bytes: there may be very many.
+        if len(found) > _STREAMS:
+            raise BadArchiveError("it has too many streams")
+    return found[0] if len(found) == 1 else b"".join(found)
+
+
+def stream(content: bytes | memoryview, compression: str, limit: int) -> tuple[bytes, bytes]:
+    """The first stream of some compressed data, of at most ``limit`` bytes, and what comes after it."""
     try:
-        if compression == "xz":
-            return lzma.decompress(content, lzma.FORMAT_XZ)
-        if compression == "gz":
-            return zlib.decompress(content, zlib.MAX_WBITS | 16)
-        if compression == "zst":
-            return _decompress_zstd(bytes(content))
-    except (lzma.LZMAError, zlib.error) as e:
+        unpacker = _unpacker(compression)
+        unpacked = unpacker.decompress(content, limit + 1)
+        if len(unpacked) > limit:
+            raise BadArchiveError("it becomes too large when it is unpacked")
+        if not unpacker.eof:
+            raise BadArchiveError(f"damaged {compression} data: it ends too early")
+    except (lzma.LZMAError, zlib.error, EOFError) as e:
         raise BadArchiveError(f"damaged {compression} data: {e}") from e
-    raise BadArchiveError(f"unknown compression .{compression}")
+    return unpacked, unpacker.unused_data
+
+
+class _Unpacker(Protocol):
+    """What the decompressors of Python's own libraries have in common."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes | memoryview, max_length: int, /) -> bytes: ...
+
+
+def _unpacker(compression: str) -> _Unpacker:
+    if compression == "xz":
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=bounds.XZ_MEMORY)
+    if compression == "gz":
+        return zlib.decompressobj(zlib.MAX_WBITS | 16)
+    return _Zstd()
+
+
+class _Zstd:
+    """One frame of zstd, with the interface of the others."""
+
+    def __init__(self) -> None:
+        self.eof, self.unused_data = False, b""
+
+    def decompress(self, data: bytes | memoryview, max_length: int, /) -> bytes:
+        # Imported here: Debian compresses with xz, so few archives need it.
+        import zstandard
+
+        found, unpacker = bytearray(), zstandard.ZstdDecompressor().decompressobj()
+        try:
+            # In small pieces: the library has no bound for what one piece may become, except 128 KiB for a block of
+            # at least 3 bytes.
+            for at in range(0, len(data), _PIECE):
+                found += unpacker.decompress(data[at : at + _PIECE])
+                if unpacker.eof or len(found) >= max_length:
+                    self.eof = unpacker.eof
+                    self.unused_data = unpacker.unused_data + bytes(data[at + _PIECE :])
+                    break
+        except zstandard.ZstdError as e:
+            raise BadArchiveError(f"damaged zst data: {e}") from e
+        return bytes(found)
 
 
 def _unpacked_until(content: memoryview, stop: re.Pattern[str]) -> bytes:
     # Walks from header to header in the part that is decompressed so far, and decompresses more when it needs more.
-    stream, found, at = lzma.LZMADecompressor(lzma.FORMAT_XZ), bytearray(), 0
+    unpacker, found, at = lzma.LZMADecompressor(lzma.FORMAT_XZ, bounds.XZ_MEMORY), bytearray(), 0
+    limit = bounds.unpacked(len(content), bounds.IN_MEMORY)
     try:
-        found += stream.decompress(content, _AHEAD)
+        found += unpacker.decompress(content, _AHEAD)
         while True:
-            while len(found) < at + BLOCK and not stream.eof and not stream.needs_input:
-                found += stream.decompress(b"", max(_AHEAD, at + BLOCK - len(found)))
+            while len(found) < at + BLOCK and not unpacker.eof and not unpacker.needs_input:
+                if at > limit:
+                    raise BadArchiveError("it becomes too large when it is unpacked")
+                found += unpacker.decompress(b"", max(_AHEAD, at + BLOCK - len(found)))
             header = bytes(found[at : at + BLOCK])
-            if len(header) < BLOCK and not stream.eof:
+            if len(header) < BLOCK and not unpacker.eof:
                 raise BadArchiveError("damaged xz data: it ends too early")
             if not any(header) or stop.fullmatch(_plain(_name(header))):
                 return bytes(memoryview(found)[:at])
@@ -126,25 +194,18 @@ def _unpacked_until(content: memoryview, stop: re.Pattern[str]) -> bytes:
         raise BadArchiveError(f"damaged xz data: {e}") from e
 
 
-def _decompress_zstd(content: bytes) -> bytes:
-    # Imported here: Debian compresses with xz, so few archives need it.
-    import zstandard
-
-    try:
-        return zstandard.ZstdDecompressor().decompressobj().decompress(content)
-    except zstandard.ZstdError as e:
-        raise BadArchiveError(f"damaged zst data: {e}") from e
-
-
 def members(archive: bytes) -> Iterator[Member]:
     """The members of a tar archive (ustar, GNU or pax), without ``./`` in front of their names."""
-    view, at, end = memoryview(archive), 0, len(archive)
+    view, at, end, count = memoryview(archive), 0, len(archive), 0
     long: dict[str, str] = {}
     while at + BLOCK <= end:
         header = archive[at : at + BLOCK]
         if header[0] == 0 and not any(header):  # a block of zeros ends the archive
             return
         _check_sum(header)
+        count += 1
+        if count > bounds.MEMBERS:
+            raise BadArchiveError("it has too many members")
         size, flag = _number(header[124:136]), header[156:157]
         content = view[at + BLOCK : at + BLOCK + size]
         if len(content) != size:
@@ -152,6 +213,8 @@ def members(archive: bytes) -> Iterator[Member]:
         at += BLOCK + (size + BLOCK - 1) // BLOCK * BLOCK
         # These hold a name, or other fields, for the member that follows: GNU's L and K, POSIX's x (and g for all).
         if flag in b"LKxg":
+            if size > bounds.HEADER:
+                raise BadArchiveError("an extended header that is too large")
             long |= _extension(flag, bytes(content))
             continue
         yield _member(header, flag, content, long)
@@ -187,17 +250,26 @@ def _extension(flag: bytes, content: bytes) -> dict[str, str]:
         return {"path": _text(content)}
     if flag == b"K":
         return {"linkpath": _text(content)}
-    # pax records: "LENGTH KEY=VALUE\n", where LENGTH counts the whole record, itself included.
+    return _pax_records(content) if flag == b"x" else {}
+
+
+def _pax_records(content: bytes) -> dict[str, str]:
+    # "LENGTH KEY=VALUE\n", where LENGTH counts the whole record, itself included.
     found: dict[str, str] = {}
-    while flag == b"x" and content:
-        length = int(content[: content.index(b" ")])
-        key, _, value = content[: length - 1].partition(b" ")[2].partition(b"=")
+    at = 0
+    while at < len(content):
+        digits, space, _ = content[at : at + 10].partition(b" ")
+        end = at + int(digits) if space and digits.isdigit() else 0
+        record = content[at:end]
+        if not record.endswith(b"\n") or end > len(content):
+            raise BadArchiveError("a damaged extended header")
+        key, _, value = record[len(digits) + 1 : -1].partition(b"=")
         if key in (b"path", b"linkpath"):
             found[key.decode()] = value.decode("utf-8", "surrogateescape")
         # A size in a pax record means that it does not fit into the header.  No package has such a file.
         elif key == b"size":
             raise BadArchiveError("a member larger than 8 GB")
-        content = content[length:]
+        at = end
     return found
 
 
@@ -208,10 +280,11 @@ def _check_sum(header: bytes) -> None:
 
 
 def _number(field: bytes) -> int:
-    try:
-        return int(field.strip(b" \0") or b"0", 8)
-    except ValueError:
-        raise BadArchiveError("a damaged number in a tar header") from None
+    # Not only int(), which takes signs, spaces and underscores as well.
+    digits = field.strip(b" \0") or b"0"
+    if not digits.isdigit() or b"8" in digits or b"9" in digits:
+        raise BadArchiveError("a damaged number in a tar header")
+    return int(digits, 8)
 
 
 def _text(field: bytes) -> str:

@@ -46,6 +46,8 @@ def parse_stanza(text: str) -> dict[str, str]:
     for line in text.splitlines():
         # A line that starts with white space continues the field above it.
         if line.startswith((" ", "\t")):
+            if not name:
+                raise ValueError(f"a line that continues nothing: {line[:100]!r}")
             fields[name] += "\n" + line.strip()
         elif line and not line.startswith("#"):
             name, _, value = line.partition(":")
@@ -70,7 +72,9 @@ def parse_relations(field: str) -> tuple[tuple[Relation, ...], ...]:
 
 
 def _parse_relation(text: str) -> Relation:
-    found = _RELATION.fullmatch(text.strip())
+    # One space for many: the expression tries every way to share them out.
+    text = " ".join(text.split())
+    found = _RELATION.fullmatch(text)
     if found is None:
-        raise ValueError(f"not a dependency: {text.strip()!r}")
+        raise ValueError(f"not a dependency: {text[:100]!r}")
     return Relation(found["name"], found["op"] or "", found["version"] or "")

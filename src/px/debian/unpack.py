@@ -15,6 +15,7 @@ from hashlib import sha256
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from px import bounds
 from px.debian.archive import DIRECTORY, FILE, HARDLINK, BadArchiveError, Deb, Member, members, read_deb
 from px.debian.deb822 import parse_relations, parse_stanza
 from px.store.tree import check_link, check_path
@@ -149,6 +150,8 @@ class _Unpacker:
 
     def _add(self, member: Member) -> None:
         # First the name itself is checked.  Then the links in the image are followed, and they never lead out of it.
+        if not _is_text(member.path) or not _is_text(member.target):
+            raise BadArchiveError(f"{member.path!r}: a name that is not UTF-8, which no id can be made of")
         path = self.image.place(check_path(member.path))
         if member.kind == DIRECTORY:
             self._add_directory(path, member.mode)
@@ -200,6 +203,11 @@ def _same(found: list[str | int], member: Member) -> bool:
     return found[0] == "f" and member.kind == FILE and found[4] == sha256(member.content).hexdigest()
 
 
+def _is_text(name: str) -> bool:
+    # Surrogates stand for bytes that are not UTF-8.
+    return name.isascii() or not any("\udc80" <= ch <= "\udcff" for ch in name)
+
+
 def _plain(target: str) -> str:
     return target.removeprefix("./")
 
@@ -208,6 +216,8 @@ def _checked_target(path: str, target: str) -> str:
     if not target or "\0" in target:
         raise BadArchiveError(f"{path} is a link to nowhere")
     if target.startswith("/"):
+        if len(target) > bounds.PATH:
+            raise BadArchiveError(f"link {path} is too long")
         if not _OWNED.match(target) or ".." in target.split("/"):
             raise BadArchiveError(f"link {path} -> {target} leads to a place where no package has files")
     else:

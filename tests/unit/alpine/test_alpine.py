@@ -7,6 +7,7 @@ import itertools
 
 import pytest
 
+from px import bounds
 from px.alpine.apk import read_apk, streams
 from px.alpine.index import Index, parse_index, parse_wish, solve
 from px.alpine.versions import satisfies, sort_key
@@ -14,6 +15,7 @@ from px.debian.archive import BadArchiveError
 from px.debian.locking.solver import UnsolvableError
 from px.errors import PxError
 from px.sandbox.layers.base import load_base_lock
+from tests.support.bounded import memory, no_hang
 
 ASCENDING = [
     "0.1",
@@ -108,9 +110,9 @@ def test_streams_are_cut_where_they_end() -> None:
     parts = [gzip.compress(text, mtime=0) for text in (b"one", b"two")]
     assert [s.content for s in streams(b"".join(parts))] == [b"one", b"two"]
     assert [s.packed for s in streams(b"".join(parts))] == parts
-    with pytest.raises(BadArchiveError, match="cut off"):
+    with pytest.raises(BadArchiveError, match="ends too early"):
         streams(parts[0][:-3])
-    with pytest.raises(BadArchiveError, match="damaged gzip"):
+    with pytest.raises(BadArchiveError, match="damaged gz"):
         streams(b"nonsense")
     with pytest.raises(BadArchiveError, match="must have a control part"):
         read_apk(gzip.compress(b"", mtime=0))
@@ -123,3 +125,16 @@ def test_the_base_says_what_it_needs() -> None:
     assert "no pins" in caught.value.what
     assert "px base lock alpine-3.20" in caught.value.fix[0]
     assert "PX_ALPINE_MIRROR" in caught.value.fix[0]
+
+
+def test_more_streams_than_a_package_has() -> None:
+    """Each stream copied what came after it: the square of their number."""
+    with pytest.raises(BadArchiveError, match="too many"), no_hang():
+        streams(gzip.compress(b"") * 400_000)
+
+
+def test_a_bomb(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "FREE", 1 << 20)
+    bomb = gzip.compress(bytes(64 << 20))
+    with memory(40 << 20), pytest.raises(BadArchiveError, match="too large"):
+        streams(bomb)

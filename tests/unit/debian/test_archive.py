@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import binascii
+import gzip
 import lzma
 import random
 import re
 import tarfile
+from collections.abc import Callable
 
 import pytest
 import zstandard
 
+from px import bounds
 from px.debian.archive import BadArchiveError, decompress, members, read_deb
+from tests.support.bounded import memory, no_hang
 from tests.support.debian import ar_member, make_deb, make_tar, tar_member
 
 LONG = "usr/share/" + "directory/" * 20 + "file"
@@ -116,3 +121,80 @@ def test_reading_with_a_stop_refuses_what_is_damaged() -> None:
         content = b"!<arch>\n" + b"".join(ar_member(name, part) for name, part in parts)
         with pytest.raises(BadArchiveError, match=problem):
             read_deb(content, re.compile("usr/b"))
+
+
+def _pax(record: bytes) -> bytes:
+    """A tar archive whose first member is an extended header with this content."""
+    return make_tar([tar_member("pax", record, kind=tarfile.XHDTYPE), tar_member("./a", b"x")])
+
+
+@pytest.mark.parametrize("record", [b"0 path=a\n", b"-5 path=a\n", b"1 path=a\n", b"99 path=a\n", b"x path=a\n", b"5"])
+def test_pax_records_with_a_wrong_length(record: bytes) -> None:
+    """Length 0 went on for ever."""
+    with pytest.raises(BadArchiveError, match="extended header"), no_hang(10):
+        list(members(_pax(record)))
+
+
+def test_a_header_with_a_negative_size() -> None:
+    header = bytearray(make_tar([tar_member("./a")])[:512])
+    header[124:136] = b"-0000001000\0"
+    with pytest.raises(BadArchiveError, match="damaged"):
+        list(members(_summed(header)))
+    # The walk that stops early does not check sums; it stayed at this header for ever.
+    parts = [("debian-binary", b"2.0\n"), ("control.tar.xz", lzma.compress(make_tar([])))]
+    parts.append(("data.tar.xz", lzma.compress(bytes(header) + bytes(512))))
+    deb = b"!<arch>\n" + b"".join(ar_member(*part) for part in parts)
+    with pytest.raises(BadArchiveError, match="damaged"), no_hang(10):
+        read_deb(deb, re.compile("never"))
+
+
+def _summed(header: bytearray) -> bytes:
+    header[148:156] = b" " * 8
+    header[148:156] = f"{sum(header):06o}\0 ".encode()
+    return bytes(header) + bytes(1024)
+
+
+@pytest.mark.parametrize("compression", ["xz", "gz", "zst"])
+def test_a_bomb(compression: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "FREE", 1 << 20)
+    packers: dict[str, Callable[[bytes], bytes]] = {
+        "xz": lambda b: lzma.compress(b, preset=0),
+        "gz": gzip.compress,
+        "zst": zstandard.compress,
+    }
+    bomb = packers[compression](bytes(64 << 20))
+    with memory(40 << 20), pytest.raises(BadArchiveError, match="too large"):
+        decompress(bomb, compression)
+
+
+def test_a_bomb_that_is_read_up_to_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "FREE", 1 << 20)
+    data = lzma.compress(make_tar([tar_member("./a", bytes(64 << 20)), tar_member("./gcc", b"")]), preset=0)
+    control = lzma.compress(make_tar([]))
+    parts = [("debian-binary", b"2.0\n"), ("control.tar.xz", control), ("data.tar.xz", data)]
+    deb = b"!<arch>\n" + b"".join(ar_member(*part) for part in parts)
+    with memory(40 << 20), pytest.raises(BadArchiveError, match="too large"):
+        read_deb(deb, re.compile("gcc"))
+
+
+def test_xz_that_asks_for_much_memory() -> None:
+    """A header may ask for a dictionary of 1.5 GiB for three bytes of data."""
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 0}]
+    small = bytearray(lzma.compress(b"abc", check=lzma.CHECK_NONE, filters=filters))
+    small[12 + 4] = 39  # the dictionary's size in the block header (xz-file-format, 5.3.1)
+    small[12 + 8 : 12 + 12] = binascii.crc32(small[12 : 12 + 8]).to_bytes(4, "little")
+    with memory(600 << 20), pytest.raises(BadArchiveError, match="damaged xz"):
+        decompress(bytes(small), "xz")
+
+
+def test_too_many_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "MEMBERS", 3)
+    with pytest.raises(BadArchiveError, match="too many"):
+        list(members(make_tar([tar_member(f"./{n}") for n in range(4)])))
+
+
+def test_streams_in_a_row_are_one() -> None:
+    """Packers that use several cores make several; of zstd only the first was read."""
+    assert decompress(zstandard.compress(b"a") + zstandard.compress(b"b"), "zst") == b"ab"
+    assert decompress(lzma.compress(b"a") + lzma.compress(b"b"), "xz") == b"ab"
+    assert decompress(gzip.compress(b"a") + gzip.compress(b"b"), "gz") == b"ab"

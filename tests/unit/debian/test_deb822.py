@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from px.debian.deb822 import Relation, parse_relations, parse_stanza, stanzas
+from tests.support.bounded import no_hang
 
 
 def test_stanza_with_continuation_lines_and_comments() -> None:
@@ -34,3 +35,14 @@ def test_no_relations(text: str) -> None:
 def test_what_is_no_dependency_is_refused() -> None:
     with pytest.raises(ValueError, match="not a dependency"):
         parse_relations("libc6 (>= )")
+
+
+def test_a_dependency_with_much_white_space() -> None:
+    """The expression for it has three places that take white space: the third power of its length."""
+    with no_hang(10), pytest.raises(ValueError, match="not a dependency"):
+        parse_relations("a" + " " * 20_000 + "!")
+
+
+def test_a_stanza_that_begins_with_a_continuation() -> None:
+    with pytest.raises(ValueError, match="continues nothing"):
+        parse_stanza(" a\nPackage: a\n")

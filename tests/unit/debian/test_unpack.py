@@ -155,6 +155,12 @@ HOSTILE: dict[str, tuple[list[TarMember], str]] = {
     "a file below a file": ([tar_member("./a", b"x"), tar_member("./a/b", b"y")], "not a directory"),
     "a file twice": ([tar_member("./a", b"x"), tar_member("./a", b"y")], "two entries"),
     "a file over a directory": ([tar_member("./usr/bin", b"x")], "is a directory"),
+    "a name that is too long": ([tar_member("./usr/" + "a" * 300, b"x")], "too long"),
+    "a name that is too deep": ([tar_member("./usr/" + "a/" * 700 + "a", b"x")], "too deep"),
+    "a link that is too long": ([tar_member("./usr/l", kind=SYM, to="a/" * 3000 + "a")], "no target"),
+    "an absolute link that is too long": ([tar_member("./usr/l", kind=SYM, to="/usr/" + "a/" * 3000)], "too long"),
+    "a name that is not text": ([tar_member("./usr/\udcff", b"x")], "not UTF-8"),
+    "a target that is not text": ([tar_member("./usr/l", kind=SYM, to="\udcff")], "not UTF-8"),
     "a name with a zero byte": ([tar_member("./usr/l", kind=SYM, to="")], "nowhere"),
 }
 
