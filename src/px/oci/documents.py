@@ -23,6 +23,9 @@ OCI, DOCKER = "oci", "docker"
 # The config of a manifest that is not an image: the two bytes {} (image-spec 1.1).
 EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
 
+# What comes of a document that has other types in it than it should, or lacks something.
+NOT_VALID = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
+
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -70,6 +73,7 @@ FORMATS = {
         annotated=False,
     ),
 }
+_PLATFORM = (("os", "linux"), ("architecture", "unknown"), ("variant", ""))
 MANIFEST_TYPES = tuple(f.manifest for f in FORMATS.values())
 INDEX_TYPES = tuple(f.index for f in FORMATS.values())
 
@@ -84,6 +88,10 @@ class Platform:
 
     def __str__(self) -> str:
         return "/".join(filter(None, (self.os, self.architecture, self.variant)))
+
+    @classmethod
+    def read(cls, found: Json) -> Platform:
+        return cls(*(text(found.get(key, default)) for key, default in _PLATFORM))
 
     def document(self) -> Json:
         found = {"os": self.os, "architecture": self.architecture}
@@ -115,13 +123,26 @@ class Descriptor:
     def read(cls, found: Json) -> Descriptor:
         platform = found.get("platform")
         return cls(
-            found["mediaType"],
+            text(found["mediaType"]),
             check_digest(found["digest"]),
             int(found["size"]),
-            found.get("annotations") or {},
-            Platform(platform["os"], platform["architecture"], platform.get("variant", "")) if platform else None,
-            found.get("artifactType", ""),
+            texts(found.get("annotations")),
+            Platform.read(platform) if platform else None,
+            text(found.get("artifactType", "")),
         )
+
+
+def text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.100} is not a text")
+    return value
+
+
+def texts(value: object) -> dict[str, str]:
+    """Labels or annotations: texts by name.  Left out, or null, they are empty."""
+    if not isinstance(value or {}, dict):
+        raise TypeError(f"{value!r:.100} is not a table of texts")
+    return {name: text(found) for name, found in dict(value or {}).items()}  # type: ignore[call-overload]
 
 
 def encode(document: object) -> bytes:

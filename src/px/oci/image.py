@@ -6,15 +6,30 @@ import gzip
 import hashlib
 import json
 import tarfile
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, cast
 
+from px import bounds
 from px.errors import PxError
 from px.http import FetchError
 from px.oci.compress import GZIP, ZSTD
-from px.oci.documents import DOCKER, FORMATS, OCI, Descriptor, Json, Platform, digest_of
+from px.oci.documents import (
+    DOCKER,
+    FORMATS,
+    NOT_VALID,
+    OCI,
+    Descriptor,
+    Json,
+    Platform,
+    check_digest,
+    digest_of,
+    text,
+    texts,
+)
 from px.oci.registry.client import RegistryError
-from px.oci.sources import ArchiveSource, Source, manifests, platform_of, read_document
+from px.oci.sources import ArchiveSource, Source, manifests, platform_of, read_document, read_json
+from px.tarballs import members, open_tar, unpacked_zstd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -61,7 +76,7 @@ class ReadImage:
 
     @property
     def labels(self) -> dict[str, str]:
-        return (self.config.get("config") or {}).get("Labels") or {}
+        return texts((self.config.get("config") or {}).get("Labels"))
 
 
 @dataclass(frozen=True)
@@ -98,13 +113,13 @@ def read_images(source: Source) -> tuple[ReadImage, ...]:
         if isinstance(source, ArchiveSource) and "index.json" not in source.members:
             return _docker_images(source)
         return tuple(_image(source, at) for at in manifests(source))
-    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as e:
+    except (OSError, *NOT_VALID) as e:
         raise PxError("PX923", source=source.name, problem=f"one of its documents is not valid: {e}") from e
 
 
 def _image(source: Source, at: Descriptor) -> ReadImage:
     manifest = read_document(source, at)
-    config = read_document(source, Descriptor.read(manifest["config"]))
+    config = _checked(read_document(source, Descriptor.read(manifest["config"])))
     described = [Descriptor.read(found) for found in manifest["layers"]]
     diff_ids, history = config["rootfs"]["diff_ids"], _history(config)
     # The config lists the layers uncompressed, the manifest compressed, in the same order.
@@ -117,7 +132,7 @@ def _image(source: Source, at: Descriptor) -> ReadImage:
     # `px pack verify` packs the image again in the same format and with the same compression.
     family = DOCKER if manifest.get("mediaType") == FORMATS[DOCKER].manifest else OCI
     compression = ZSTD if any(layer.media_type.endswith("+zstd") for layer in described) else GZIP
-    return ReadImage(source.name, at.digest, config, layers, manifest.get("annotations") or {}, family, compression)
+    return ReadImage(source.name, at.digest, config, layers, texts(manifest.get("annotations")), family, compression)
 
 
 def _opener(source: Source, at: Descriptor) -> Callable[[], BinaryIO]:
@@ -127,9 +142,9 @@ def _opener(source: Source, at: Descriptor) -> Callable[[], BinaryIO]:
 def _docker_images(source: ArchiveSource) -> tuple[ReadImage, ...]:
     """The images in an archive that an older ``docker save`` wrote: layers are uncompressed, and have no digest."""
     found = []
-    for entry in json.loads(source.member("manifest.json").read()):
-        content = source.member(entry["Config"]).read()
-        config = json.loads(content)
+    for entry in read_json(source.member("manifest.json")):
+        content = source.member(entry["Config"]).read(bounds.DOCUMENT + 1)
+        config = _checked(bounds.parse_json(content))
         layers = tuple(
             ReadLayer(diff_id, "", source.members[name][1], said, lambda name=name: source.member(name))  # type: ignore[misc]
             for diff_id, name, said in zip(
@@ -141,9 +156,23 @@ def _docker_images(source: ArchiveSource) -> tuple[ReadImage, ...]:
     return tuple(found)
 
 
+def _checked(config: Json) -> Json:
+    """The config, if what px reads of it has the right types: who reads it later need not look again."""
+    for digest in config["rootfs"]["diff_ids"]:
+        check_digest(digest)
+    platform_of(config)
+    run = config.get("config") or {}
+    texts(run.get("Labels"))
+    for key, kind in (("Entrypoint", list), ("Cmd", list), ("ExposedPorts", dict)):
+        found = run.get(key) or kind()
+        if not isinstance(found, kind) or not all(isinstance(item, str) for item in found):
+            raise TypeError(f"{key} is {found!r:.100}")
+    return config
+
+
 def _history(config: Json) -> list[str]:
     # Lines with empty_layer (ENV, CMD in a Dockerfile) have no layer.
-    said = [h.get("created_by", "") for h in config.get("history") or [] if not h.get("empty_layer")]
+    said = [text(h.get("created_by", "")) for h in config.get("history") or [] if not h.get("empty_layer")]
     return said + [""] * (len(config["rootfs"]["diff_ids"]) - len(said))
 
 
@@ -155,13 +184,13 @@ def layer_files(layer: ReadLayer, source: str = "the image") -> dict[str, File]:
             packed = _Hashing(raw)
             plain = _Hashing(_decompressed(packed))
             # "r|" reads the stream once, from start to end: it cannot go back, so everything passes through the hash.
-            with tarfile.open(fileobj=cast("BinaryIO", plain), mode="r|") as archive:
-                for member in archive:
+            with open_tar(cast("BinaryIO", plain), "r|") as archive:
+                for member in members(archive, forget=True):
                     found[member.name.strip("/")] = _file(archive, member, found)
             # tarfile stops at the end of the archive; bytes behind it count for the digests too.
             plain.drain()
             packed.drain()
-    except (OSError, tarfile.TarError, EOFError, FetchError, RegistryError) as e:
+    except (OSError, tarfile.TarError, EOFError, zlib.error, ValueError, FetchError, RegistryError) as e:
         raise PxError("PX923", source=source, problem=f"layer {layer.diff_id} cannot be read: {e}") from e
     for name, expected, actual in (("digest", layer.digest, packed), ("diff_id", layer.diff_id, plain)):
         if expected and actual.digest() != expected:
@@ -209,11 +238,7 @@ def _decompressed(stream: _Hashing) -> BinaryIO:
     if magic.startswith(_GZIP):
         return cast("BinaryIO", gzip.GzipFile(fileobj=cast("BinaryIO", stream)))
     if magic.startswith(_ZSTD):
-        import zstandard
-
-        # px writes one frame for each block; without read_across_frames only the first would be read.
-        reader = zstandard.ZstdDecompressor().stream_reader(cast("BinaryIO", stream), read_across_frames=True)
-        return cast("BinaryIO", reader)
+        return unpacked_zstd(cast("BinaryIO", stream))
     return cast("BinaryIO", stream)
 
 
@@ -221,7 +246,7 @@ class _Hashing:
     """A stream that hashes what is read from it."""
 
     def __init__(self, stream: BinaryIO):
-        self._stream, self._hash, self._ahead = stream, hashlib.sha256(), b""
+        self._stream, self._hash, self._ahead, self._size = stream, hashlib.sha256(), b"", 0
 
     def read(self, size: int = -1) -> bytes:
         if self._ahead:
@@ -229,6 +254,9 @@ class _Hashing:
             found, self._ahead = self._ahead[:cut], self._ahead[cut:]
             return found
         found = self._stream.read(size)
+        self._size += len(found)
+        if self._size > bounds.UNPACKED:
+            raise ValueError("it is too large")
         self._hash.update(found)
         return found
 

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import io
-import json
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
+from px import bounds
 from px.errors import PxError
 from px.http import FetchError
-from px.oci.documents import INDEX_TYPES, MANIFEST_TYPES, Descriptor, Json, Platform, check_digest, digest_of
+from px.oci.documents import (
+    INDEX_TYPES,
+    MANIFEST_TYPES,
+    NOT_VALID,
+    Descriptor,
+    Json,
+    Platform,
+    check_digest,
+    digest_of,
+)
 from px.oci.registry.client import Registry, RegistryError
 from px.oci.registry.reference import parse
+from px.tarballs import members, open_tar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +59,8 @@ class LayoutSource:
         return str(self.directory)
 
     def tops(self) -> list[Descriptor]:
-        return _named(json.loads((self.directory / "index.json").read_bytes()))
+        with (self.directory / "index.json").open("rb") as f:
+            return _named(read_json(f))
 
     def open(self, at: Descriptor) -> BinaryIO:
         return (self.directory / "blobs" / "sha256" / check_digest(at.digest).removeprefix("sha256:")).open("rb")
@@ -62,15 +73,16 @@ class ArchiveSource:
         self.name = str(path)
         self._path = path
         # Only the offsets are kept; blobs are read from the file itself.  That works only if it is not compressed.
-        with tarfile.open(path, "r:") as archive:
+        with path.open("rb") as file, open_tar(file, "r:") as archive:
             self.members = {
                 member.name.removeprefix("./"): (member.offset_data, member.size)
-                for member in archive
+                for member in members(archive)
                 if member.isreg()
             }
 
     def tops(self) -> list[Descriptor]:
-        return _named(json.loads(self.member("index.json").read()))
+        with self.member("index.json") as f:
+            return _named(read_json(f))
 
     def open(self, at: Descriptor) -> BinaryIO:
         return self.member("blobs/sha256/" + check_digest(at.digest).removeprefix("sha256:"))
@@ -92,7 +104,7 @@ class BlobsSource:
 
     def tops(self) -> list[Descriptor]:
         content = self.blobs.read(self.digest)
-        return [Descriptor(json.loads(content)["mediaType"], self.digest, len(content))]
+        return [Descriptor(bounds.parse_json(content)["mediaType"], self.digest, len(content))]
 
     def open(self, at: Descriptor) -> BinaryIO:
         return self.blobs.path(at.digest).open("rb")
@@ -165,10 +177,10 @@ def read_document(source: Source, at: Descriptor) -> Json:
     try:
         # Documents are small; layers are never read in this way.
         with source.open(at) as f:
-            content = f.read()
-        if digest_of(content) != at.digest:
+            content = f.read(bounds.DOCUMENT + 1)
+        if len(content) <= bounds.DOCUMENT and digest_of(content) != at.digest:
             raise PxError("PX923", source=source.name, problem=f"the content of {at.digest} has another digest")
-        return cast("Json", json.loads(content))
+        return cast("Json", bounds.parse_json(content))
     except (OSError, ValueError, FetchError, RegistryError) as e:
         raise PxError("PX923", source=source.name, problem=f"{at.digest} cannot be read: {e}") from e
 
@@ -177,14 +189,17 @@ def manifests(source: Source) -> list[Descriptor]:
     """The manifests of a source, each once, although it may have several names."""
     try:
         tops = source.tops()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, FetchError, RegistryError) as e:
+    except (OSError, ValueError, *NOT_VALID, FetchError, RegistryError) as e:
         raise PxError("PX923", source=source.name, problem=f"its index cannot be read: {e}") from e
     # A layout lists an image once for each name, and an index may be behind each of them.
     found: dict[str, Descriptor] = {}
     for top in tops:
         if top.media_type in INDEX_TYPES:
-            for entry in _named(read_document(source, top)):
-                found[entry.digest] = entry
+            document = read_document(source, top)
+            try:
+                found |= {entry.digest: entry for entry in _named(document)}
+            except NOT_VALID as e:
+                raise PxError("PX923", source=source.name, problem=f"its index is not valid: {e}") from e
         else:
             found[top.digest] = top
     if not found:
@@ -192,8 +207,13 @@ def manifests(source: Source) -> list[Descriptor]:
     return list(found.values())
 
 
+def read_json(file: BinaryIO) -> Any:
+    """A document whose digest nobody says."""
+    return bounds.parse_json(file.read(bounds.DOCUMENT + 1))
+
+
 def platform_of(config: Json) -> Platform:
-    return Platform(config.get("os", "linux"), config.get("architecture", "unknown"), config.get("variant", ""))
+    return Platform.read(config)
 
 
 def _named(index: Json) -> list[Descriptor]:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
+import hashlib
+import io
 import json
 import tarfile
 from typing import TYPE_CHECKING
 
 import pytest
+import zstandard
 
+from px import bounds
 from px.errors import PxError
-from px.oci.image import ReadImage, check_layers, compare, read_images
+from px.oci.image import ReadImage, ReadLayer, check_layers, compare, layer_files, read_images
 from px.oci.layout import write_archive, write_layout
-from px.oci.sources import source_of
+from px.oci.sources import BlobsSource, source_of
+from tests.support.bounded import memory, no_hang
 from tests.unit.oci.images import AMD64, ARM64, CREATED, Files, make_image, make_release, noise
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from px.home import Home
@@ -167,3 +174,104 @@ def test_what_is_no_image(tmp_path: Path) -> None:
         with pytest.raises(PxError) as caught:
             source_of(text)
         assert caught.value.code == "PX923"
+
+
+# --- images that somebody made to harm ----------------------------------------------------------------------------
+
+
+def layer_of(content: bytes) -> ReadLayer:
+    return ReadLayer(f"sha256:{hashlib.sha256(content).hexdigest()}", "", len(content), "", lambda: io.BytesIO(content))
+
+
+def header(name: bytes, kind: bytes, size: bytes) -> bytes:
+    """One header of a tar archive, with a correct sum."""
+    found = bytearray(512)
+    found[: len(name)], found[156:157], found[257:265] = name, kind, b"ustar\x0000"
+    found[124 : 124 + len(size)] = size
+    found[148:156] = b" " * 8
+    found[148:156] = f"{sum(found):06o}\0 ".encode()
+    return bytes(found)
+
+
+HOSTILE_LAYERS = {
+    # tarfile reads long names by recursion.
+    "names without end": lambda: header(b"x", b"L", b"00000000001\0") + b"a" + bytes(511),
+    # A negative number in base 256: tarfile goes back to where it came from.
+    "a negative size": lambda: header(b"x", b"0", b"\xff" * 10 + b"\xfc\x00"),
+    "a number that is none": lambda: header(b"x", b"x", b"00000000012\0") + b"9 size=x1\n".ljust(512, b"\0"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_LAYERS)
+def test_a_layer_that_cannot_be_read_ends_with_an_error(name: str) -> None:
+    with no_hang(), pytest.raises(PxError, match="PX923"):
+        layer_files(layer_of(HOSTILE_LAYERS[name]() * 3000 + bytes(1024)))
+
+
+def test_a_long_name_takes_no_more_memory_than_a_short_one() -> None:
+    bomb = gzip.compress(header(b"x", b"L", b"00400000000\0") + bytes(64 << 20))
+    with memory(40 << 20), pytest.raises(PxError, match="PX923"):
+        layer_files(layer_of(bomb))
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
+def test_a_damaged_layer(pack: Callable[[bytes], bytes]) -> None:
+    content = bytearray(pack(header(b"x", b"0", b"00003641100\0") + noise(1_000_000)))
+    content[len(content) // 2 : len(content) // 2 + 100] = b"\xff" * 100
+    with pytest.raises(PxError, match="PX923"):
+        layer_files(layer_of(bytes(content)))
+
+
+def test_a_layer_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "UNPACKED", 1 << 20)
+    with pytest.raises(PxError, match="too large"):
+        layer_files(layer_of(gzip.compress(header(b"x", b"0", b"00010000000\0") + bytes(2 << 20))))
+
+
+BAD_DOCUMENTS = {
+    "deep": "[" * 100_000 + "]" * 100_000,
+    "no object": "[]",
+    "size": '{"manifests": [{"mediaType": "a", "digest": "sha256:%s", "size": 1e999}]}' % ("0" * 64),
+    "large": " " * (bounds.DOCUMENT + 1),
+    "types": '{"manifests": [{"mediaType": 1, "digest": "sha256:%s", "size": 1}]}' % ("0" * 64),
+}
+
+
+@pytest.mark.parametrize("name", BAD_DOCUMENTS)
+def test_an_index_that_is_not_one(tmp_path: Path, name: str) -> None:
+    (tmp_path / "index.json").write_text(BAD_DOCUMENTS[name])
+    with pytest.raises(PxError, match="PX923"):
+        read_images(source_of(str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"config": {"Labels": ["a"]}},
+        {"config": {"Labels": {"a": 1}}},
+        {"config": ["a"]},
+        {"history": ["a"]},
+        {"history": [{"created_by": 1}]},
+        {"os": 1},
+        {"config": {"Entrypoint": "sh"}},
+        {"config": {"Cmd": [1]}},
+        {"config": {"ExposedPorts": 1}},
+        {"rootfs": {"diff_ids": ["../../etc/passwd", "b"]}},
+    ],
+)
+def test_a_config_with_other_types(home: Home, tmp_path: Path, change: dict[str, object]) -> None:
+    """Each would be met later, where nobody expects it."""
+    blobs, image = make_image(home, BASE, APP)
+    manifest = json.loads(blobs.read(image.digest))
+    config = json.loads(blobs.read(manifest["config"]["digest"])) | change
+    manifest["config"]["digest"] = blobs.add(json.dumps(config).encode())
+    digest = blobs.add(json.dumps(manifest).encode())
+    with pytest.raises(PxError, match="PX923"):
+        read_images(BlobsSource("x", blobs, digest))
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 1000, header(b"x", b"0", b"\xff" * 12) * 3])
+def test_an_archive_that_is_not_one(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "x.tar").write_bytes(content)
+    with no_hang(), pytest.raises(PxError, match="PX923"):
+        read_images(source_of(str(tmp_path / "x.tar")))

@@ -8,10 +8,11 @@ in the profile binds every byte of it.  Nothing of this machine's own interprete
 from __future__ import annotations
 
 import posixpath
-import shutil
+import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, cast
 
+from px import bounds
 from px.debian.bytecode import Compiler, compile_sources, is_test
 from px.env.runtime import Runtime
 from px.errors import PxError
@@ -21,7 +22,8 @@ from px.sandbox.layers.base import compiler_of
 from px.sandbox.layers.layer import Layer
 from px.sandbox.layers.sysconfigdata import BuildPrefix
 from px.store.canonical import oid_of
-from px.store.tree import UnsafePathError, check_link
+from px.store.tree import UnsafePathError, check_plain_link
+from px.tarballs import members, open_tar, unpacked_zstd
 from px.warm.spec import PYTHON
 
 if TYPE_CHECKING:
@@ -75,9 +77,9 @@ def _tree(archive: Path, tree: TreeWriter, scratch: Path, choice: Choice) -> Tre
     import tarfile
 
     try:
-        with tarfile.open(_decompressed(archive, scratch / "archive.tar")) as tar:
+        with _decompressed(archive, scratch / "archive.tar").open("rb") as file, open_tar(file, "r:") as tar:
             _unpack(tar, tree)
-    except (tarfile.TarError, EOFError, gzip.BadGzipFile, UnsafePathError, KeyError) as e:
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, UnsafePathError, KeyError) as e:
         raise PxError("PX903", problem=f"the archive {archive.name} of CPython {choice.version} is damaged: {e}") from e
     program = f"{PREFIX}/bin/python{'.'.join(choice.version.split('.')[:2])}"
     if program not in tree:
@@ -87,33 +89,36 @@ def _tree(archive: Path, tree: TreeWriter, scratch: Path, choice: Choice) -> Tre
 
 def _decompressed(archive: Path, to: Path) -> Path:
     """The plain tar file: members are then read in any order without decompressing anything twice."""
-    if archive.name.endswith(".zst"):
-        import zstandard
-
-        with archive.open("rb") as source, to.open("wb") as target:
-            zstandard.ZstdDecompressor().copy_stream(source, target)
-        return to
-    import gzip
-
-    with gzip.open(archive) as source, to.open("wb") as target:
-        shutil.copyfileobj(source, target, 1 << 20)
+    left = bounds.unpacked(archive.stat().st_size)
+    with _plain(archive) as source, to.open("wb") as target:
+        while piece := source.read(1 << 20):
+            left -= len(piece)
+            if left < 0:
+                raise UnsafePathError("it becomes too large when it is unpacked")
+            target.write(piece)
     return to
 
 
+def _plain(archive: Path) -> BinaryIO:
+    if archive.name.endswith(".zst"):
+        return unpacked_zstd(archive.open("rb"))
+    import gzip
+
+    return cast("BinaryIO", gzip.open(archive))
+
+
 def _unpack(tar: tarfile.TarFile, tree: TreeWriter) -> None:
-    members = {posixpath.normpath(m.name): m for m in tar.getmembers()}
+    found = {posixpath.normpath(m.name): m for m in members(tar)}
     # The full archives have the installation in a directory of its own, beside how it was built.
-    root = "python/install/" if "python/PYTHON.json" in members else "python/"
-    wanted = {name.removeprefix(root): m for name, m in members.items() if name.startswith(root)}
+    root = "python/install/" if "python/PYTHON.json" in found else "python/"
+    wanted = {name.removeprefix(root): m for name, m in found.items() if name.startswith(root)}
     kept = {name: m for name, m in wanted.items() if _is_kept(name)}
     prefix = BuildPrefix.of({name: _read(tar, m) for name, m in kept.items() if BuildPrefix.is_told_by(name)})
     # Directories come into being with what they hold; hard links come after the files that they are links to.
     for name, member in sorted(kept.items(), key=lambda item: (item[1].islnk(), item[0])):
         path = f"{PREFIX}/{name}"
         if member.issym():
-            if member.linkname.startswith("/"):
-                raise UnsafePathError(f"link {member.name!r} -> {member.linkname!r} leaves the tree")
-            check_link(name, member.linkname)
+            check_plain_link(name, member.linkname)
             tree.symlink(path, member.linkname)
         elif member.islnk():
             tree.hardlink(path, f"{PREFIX}/{posixpath.normpath(member.linkname).removeprefix(root)}")
