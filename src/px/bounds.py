@@ -7,7 +7,10 @@ real files need, and low enough that a hostile one costs seconds and a part of t
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -68,6 +71,12 @@ def parse_toml(content: bytes | str) -> dict[str, Any]:
         raise ValueError("it is nested too deeply") from e
     _shallow(found)
     return found
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read and parse a TOML file, not more of it than is allowed."""
+    with path.open("rb") as f:
+        return parse_toml(f.read(LOCK + 1))
 
 
 def _bounded(content: bytes | str, limit: int) -> bytes | str:

@@ -7,6 +7,7 @@ printed.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import ssl
 import threading
@@ -17,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from px import __version__, console
+from px import __version__, bounds, console
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -28,9 +29,22 @@ if TYPE_CHECKING:
 CHUNK = 1 << 18
 CONNECT = 15.0
 """How many seconds a server has to accept a connection."""
+# How much of an answer is read at a time.  Compressed, it may become a thousand times as much.
+_PIECE = 1 << 16
+_LONGEST_WAIT = 60  # seconds that a server may ask for
+
+
+class Retry(urllib3.Retry):
+    """urllib3's rules for further tries, but a server cannot make px wait for a day."""
+
+    def get_retry_after(self, response: BaseHTTPResponse) -> float | None:
+        found = super().get_retry_after(response)
+        return None if found is None else min(found, _LONGEST_WAIT)
+
+
 # These answers often go away by themselves.  After the last try urllib3 returns the answer instead of raising
 # (raise_on_status), so that the caller can show its status.
-_RETRIES = urllib3.Retry(
+_RETRIES = Retry(
     total=4, backoff_factor=0.4, backoff_jitter=0.3, status_forcelist=(429, 500, 502, 503, 504), raise_on_status=False
 )
 # Where Debian, Fedora and Alpine keep their certificates.  A Python that was built for another distribution
@@ -48,8 +62,11 @@ class FetchError(Exception):
         status: int | None = None,
         actual_sha256: str | None = None,
         retry_after: float | None = None,
+        began: bool = False,
     ):
         super().__init__(reason)
+        self.began = began
+        """Whether the answer had begun: urllib3 has not tried again then."""
         self.reason = reason
         self.status = status
         self.actual_sha256 = actual_sha256
@@ -95,30 +112,40 @@ class Http:
         retries: urllib3.Retry | bool | None = None,
         stream: bool = False,
         connect: float = CONNECT,
+        limit: int | None = None,
     ) -> BaseHTTPResponse:
         """Send one request and return the answer, whatever its status.
 
-        A server that cannot be reached is a :class:`FetchError`.
+        A server that cannot be reached is a :class:`FetchError`, and so is an answer of more than ``limit`` bytes
+        (:data:`px.bounds.DOCUMENT`).  With ``stream`` the caller reads the answer, and bounds it.
         """
         plain, found = split_credentials(url)
         retries = self._retries if retries is None else retries
         timeout = urllib3.Timeout(connect=connect, read=float(os.environ.get("PX_HTTP_TIMEOUT", "60")))
         sent = {"User-Agent": f"px/{__version__}", **found, **(headers or {})}
         try:
-            return self._pool(plain).request(
+            answer = self._pool(plain).request(
                 method,
                 plain,
                 headers=sent,
                 body=body,
                 retries=retries,
-                preload_content=not stream,
+                preload_content=False,
                 timeout=timeout,
             )
+            return answer if stream else _whole(answer, bounds.DOCUMENT if limit is None else limit)
         except (HTTPError, OSError, ValueError) as e:
             raise FetchError(console.redact(_reason(e))) from e
 
     def get(self, url: str, *, headers: Mapping[str, str] | None = None) -> bytes:
-        answer = self.request("GET", url, headers=headers)
+        """The content of an index or package.  If the connection breaks in the middle of it, it is fetched again."""
+        for left in (2, 1, 0):
+            try:
+                answer = self.request("GET", url, headers=headers, limit=bounds.INDEX)
+                break
+            except FetchError as e:
+                if not left or e.status is not None or not e.began:
+                    raise
         if answer.status != 200:
             raise FetchError(
                 f"the server answered {answer.status} {answer.reason or ''}".rstrip(), status=answer.status
@@ -196,6 +223,31 @@ class Http:
         plain, found = split_credentials(proxy)
         auth = {"proxy-authorization": found["Authorization"]} if found else None
         return urllib3.ProxyManager(plain, maxsize=size, ssl_context=context, proxy_headers=auth)
+
+
+def _whole(answer: BaseHTTPResponse, limit: int) -> BaseHTTPResponse:
+    """The same answer with all of its content, which may not have more than ``limit`` bytes."""
+    content = bytearray()
+    try:
+        for piece in answer.stream(_PIECE, decode_content=True):
+            content += piece
+            if len(content) > limit:
+                answer.close()
+                raise FetchError("the answer is too large", status=answer.status)
+    except HTTPError as e:
+        raise FetchError(f"the connection broke: {_reason(e)}", began=True) from e
+    finally:
+        answer.release_conn()
+    # As urllib3 would have made it.  The content is decoded, so its length need not be what the headers say.
+    return urllib3.HTTPResponse(
+        io.BytesIO(content),
+        answer.headers,
+        answer.status,
+        reason=answer.reason,
+        preload_content=False,
+        decode_content=False,
+        enforce_content_length=False,
+    )
 
 
 def tls_context(extra_ca: Path | None = None) -> ssl.SSLContext:

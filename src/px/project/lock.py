@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import tomllib
 from typing import TYPE_CHECKING, Any
 
+from px import bounds
 from px.errors import PxError
 from px.project import uv
 
@@ -63,7 +63,7 @@ def export(context: Context, selection: Selection) -> dict[str, Any]:
     """The part of the lock that ``selection`` asks for, as a PEP 751 document."""
     project = context.project
     if project.uses_pylock:
-        return _parse(project, project.lock.read_bytes().decode("utf-8", "replace"))
+        return _read(project)
     arguments = ["export", "--format", "pylock.toml", "--frozen", "--no-header", "--quiet", *selection.uv_flags()]
     if project.is_workspace:
         arguments.append("--all-packages")
@@ -77,7 +77,7 @@ def export(context: Context, selection: Selection) -> dict[str, Any]:
 
 
 def read_pylock(project: Project) -> Pylock:
-    return to_pylock(project, _parse(project, project.lock.read_text(encoding="utf-8", errors="replace")))
+    return to_pylock(project, _read(project))
 
 
 def to_pylock(project: Project, document: dict[str, Any]) -> Pylock:
@@ -89,10 +89,17 @@ def to_pylock(project: Project, document: dict[str, Any]) -> Pylock:
         raise PxError("PX101", lock=project.lock.name, problem=str(e)) from e
 
 
+def _read(project: Project) -> dict[str, Any]:
+    try:
+        return bounds.read_toml(project.lock)
+    except ValueError as e:
+        raise PxError("PX101", lock=project.lock.name, problem=str(e)) from e
+
+
 def _parse(project: Project, text: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as e:
+        return bounds.parse_toml(text)
+    except ValueError as e:
         raise PxError("PX101", lock=project.lock.name, problem=str(e)) from e
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from px import bounds
 from px.errors import PxError
 from px.warm.record import matching, members
 
@@ -28,8 +28,8 @@ class Manifest:
     @classmethod
     def read(cls, path: Path) -> Manifest:
         try:
-            document = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+            document = bounds.read_toml(path)
+        except ValueError as e:
             raise PxError("PX002", path=path, reason=str(e)) from e
         manifest = cls(path, document)
         manifest.check()
@@ -54,6 +54,9 @@ class Manifest:
         self._expect("tool.px.env", self.tool("px").get("env", {}), dict)
         for name, value in self.tool("px").get("env", {}).items():
             self._expect(f"tool.px.env.{name}", value, str)
+            # The kernel has variables as NAME=VALUE, each up to a zero byte: others would be read as other variables.
+            if not name or "=" in name or "\0" in name + value:
+                self._fail(f"tool.px.env has a variable that cannot exist: {name!r}")
         self._expect_strings("tool.px.test", self.tool("px").get("test", []))
         known = {"env", "test", "sandbox"}
         for key in self.tool("px"):
@@ -66,7 +69,7 @@ class Manifest:
             self._fail(f"{name} must be {words[kind]}, not {value!r}")
 
     def _expect_strings(self, name: str, value: object) -> None:
-        if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+        if not isinstance(value, list) or not all(isinstance(v, str) and "\0" not in v for v in value):
             self._fail(f"{name} must be an array of strings, not {value!r}")
 
     def _fail(self, problem: str) -> None:

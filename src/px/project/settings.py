@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 import os
-import tomllib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from px import bounds
+from px.errors import PxError
 
 _FROM_SOURCE = ("no-binary", "no-binary-package")
 # What says where packages come from and how they are reached; a uv.toml may not have what describes the project.
@@ -76,6 +78,10 @@ class Settings:
         """What the project tells a package's build, as variables: ``config-settings…``, ``extra-build-variables``."""
         told = {**self.project.get("config-settings", {}), **self._of("config-settings-package", name)}
         variables = {key: str(value) for key, value in self._of("extra-build-variables", name).items()}
+        for key, value in variables.items():
+            if not key or "=" in key or "\0" in key + value:
+                problem = f"extra-build-variables has a variable that cannot exist: {key!r}"
+                raise PxError("PX003", path=self.root / "pyproject.toml", problem=problem)
         return {**variables, "PX_CONFIG_SETTINGS": json.dumps(told, sort_keys=True)} if told else variables
 
     def _of(self, key: str, name: str) -> dict[str, Any]:
@@ -109,7 +115,7 @@ class Settings:
 def read_toml(path: Path) -> dict[str, Any]:
     """A file of uv's; what cannot be read says nothing: uv itself complains."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return bounds.read_toml(path)
     except (OSError, ValueError):
         return {}
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-import tomllib
 from typing import TYPE_CHECKING, Any, cast
 
 from packaging.utils import canonicalize_name
 
+from px import bounds
 from px.errors import PxError
 from px.sandbox.manifest import TABLE, read_manifest
 from px.sandbox.needs.capabilities import find
@@ -93,14 +93,14 @@ def _confirm(
     path: Path, before: str, after: str, apply: Callable[[MutableMapping[str, Any]], None], keys: tuple[str, ...]
 ) -> None:
     """Read the new text back: it must say what the old one said, with this change and no other."""
-    expected = copy.deepcopy(tomllib.loads(before))
+    expected = copy.deepcopy(bounds.parse_toml(before))
     here: dict[str, Any] = expected
     for key in keys:
         here = here.setdefault(key, {})
     apply(here)
     try:
-        same = tomllib.loads(after) == expected
-    except tomllib.TOMLDecodeError:
+        same = bounds.parse_toml(after) == expected
+    except ValueError:
         same = False
     if not same:
         raise PxError(

@@ -6,6 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from px import bounds
 from px.errors import PxError
 from px.oci.config import timestamp
 from px.platforms import ARCHITECTURES, DEFAULT_BASE
@@ -36,10 +37,9 @@ def image_labels(derived: Derived, selection: Selection, app_oid: str) -> dict[s
 def selection_of(labels: dict[str, str]) -> dict[str, Any]:
     """The selection that an image says it was made with."""
     try:
-        found: dict[str, Any] = json.loads(labels[f"{LABEL}selection"])
-    except (KeyError, ValueError) as e:
+        return dict(bounds.parse_json(labels[f"{LABEL}selection"]))
+    except (KeyError, ValueError, TypeError) as e:
         raise PxError("PX923", source="the image", problem="it does not say what px made it from") from e
-    return found
 
 
 def architecture_of(platform: Platform) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.utils import canonicalize_name
 
+from px import bounds
 from px.errors import PxError
 from px.platforms import DEFAULT_BASE
 from px.sandbox.needs import capabilities
@@ -91,11 +92,9 @@ def sandbox_table(document: Mapping[str, Any]) -> Any | None:
 
 
 def _parse(path: Path) -> dict[str, Any]:
-    import tomllib
-
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        return bounds.read_toml(path)
+    except ValueError as e:
         raise PxError("PX002", path=path, reason=str(e)) from e
 
 
@@ -169,15 +168,13 @@ def line_of(path: Path, key: tuple[str, ...]) -> int:
 
 def _keys(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Every table header and every ``key =`` of a TOML text, with its full path and line."""
-    import tomllib
-
     table: tuple[str, ...] = ()
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
         head = stripped if stripped.startswith("[") else stripped.partition("=")[0] + "= 0"
         try:
-            path = _only_path(tomllib.loads(head))
-        except tomllib.TOMLDecodeError:
+            path = _only_path(bounds.parse_toml(head))
+        except ValueError:
             continue  # a comment, a blank line, the inside of a value
         if stripped.startswith("["):
             table = path

@@ -55,11 +55,11 @@ def verify_image(situation: Situation, image: ReadImage, outputs: tuple[Path, ..
 
 def _options(image: ReadImage, outputs: tuple[Path, ...]) -> PackOptions:
     """The flags that the image was packed with, read back from its config."""
-    config = image.config.get("config", {})
+    config = image.config.get("config") or {}
     return PackOptions(
-        entrypoint=tuple(config.get("Entrypoint", ())),
-        cmd=tuple(config.get("Cmd", ())),
-        ports=tuple(sorted(config.get("ExposedPorts", {}))),
+        entrypoint=tuple(config.get("Entrypoint") or ()),
+        cmd=tuple(config.get("Cmd") or ()),
+        ports=tuple(sorted(config.get("ExposedPorts") or {})),
         labels={k: v for k, v in image.labels.items() if not k.startswith(LABEL)},
         format=image.format,
         compression=image.compression,

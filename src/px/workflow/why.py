@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections import deque
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from px import bounds
 from px.errors import PxError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _unknown(name: str, known: Iterable[str]) -> PxError:
 
 def _read(project: Project) -> dict[str, Any]:
     try:
-        return tomllib.loads(project.lock.read_text(encoding="utf-8"))
+        return bounds.read_toml(project.lock)
     except (OSError, ValueError) as e:
         raise PxError("PX101", lock=project.lock.name, problem=str(e)) from e
 

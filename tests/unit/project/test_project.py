@@ -13,6 +13,7 @@ from px.home import Home
 from px.project import situation as records
 from px.project.context import Context
 from px.project.discovery import discover, try_discover
+from px.project.lock import read_pylock
 from px.project.manifest import Manifest
 from px.project.selection import Selection
 from px.store.objects import Store
@@ -303,3 +304,35 @@ def test_why_knows_versions_members_and_dependencies_by_path(tmp_path: Path, nam
     root = project(tmp_path / "p")
     (root / "uv.lock").write_text(FORKED)
     assert [" > ".join(map(str, c)) for c in chains(discover(root), name)] == said
+
+
+# --- manifests and locks that somebody made to harm ---------------------------------------------------------------
+
+HOSTILE = {
+    "deep": "a = " + "[" * 5000 + "]" * 5000,
+    "deep keys": ".".join("a" * 3000) + " = 1",
+    "a number": "a = " + "9" * 5000,
+    "not text": "a = '\udcff'",
+    "variable with =": '[project]\nname = "a"\n[tool.px.env]\n"LD_PRELOAD=/evil.so\\u0000" = "x"\n',
+    "variable with = alone": '[project]\nname = "a"\n[tool.px.env]\n"A=B" = "x"\n',
+    "variable without a name": '[project]\nname = "a"\n[tool.px.env]\n"" = "x"\n',
+    "value with NUL": '[project]\nname = "a"\n[tool.px.env]\nA = "x\\u0000LD_PRELOAD=y"\n',
+    "test with NUL": '[project]\nname = "a"\n[tool.px]\ntest = ["a\\u0000"]\n',
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_manifest(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "pyproject.toml"
+    path.write_text(HOSTILE[name], encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(PxError) as caught:
+        Manifest.read(path)
+    assert caught.value.code in ("PX002", "PX003")
+
+
+@pytest.mark.parametrize("name", ["deep", "deep keys", "a number", "not text"])
+def test_a_hostile_pylock(tmp_path: Path, name: str) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "a"\n')
+    (tmp_path / "pylock.toml").write_text(HOSTILE[name], encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(PxError, match="PX101"):
+        read_pylock(discover(tmp_path))

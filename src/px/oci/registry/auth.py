@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import os
 import re
 import threading
@@ -16,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
-from px import console
+from px import bounds, console
 from px.errors import PxError
-from px.http import FetchError
+from px.http import FetchError, Retry
+from px.oci.registry.reference import is_loopback
 from px.process import run
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from px.http import Http
 
 _CLIENT = "px"
+_LONGEST = 4096  # characters of a challenge
+# A refresh token is in the body, which urllib3 would send to wherever a redirect leads.
+_NO_REDIRECTS = Retry(total=2, redirect=0, raise_on_redirect=False)
 # WWW-Authenticate (RFC 9110, section 11.6.1): schemes, each followed by parameters, all separated by commas.
 _PARAMETER = re.compile(r'([a-zA-Z_]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')
 _SCHEME = re.compile(r"(?:^|,)\s*([a-zA-Z][a-zA-Z0-9-]*)(?=$|\s+[a-zA-Z_]+\s*=)")
@@ -59,7 +62,8 @@ class Challenge:
     def parse(cls, header: str) -> Challenge:
         """Read the header.  If it offers several ways, take Bearer."""
         # The text before the first scheme, then schemes and their parameters in turns.
-        pieces = _SCHEME.split(header.strip())
+        # Real ones have some hundred characters; the expressions need the square of the length.
+        pieces = _SCHEME.split(header[:_LONGEST].strip())
         offered = dict(zip((name.lower() for name in pieces[1::2]), pieces[2::2], strict=True))
         scheme = "bearer" if "bearer" in offered else next(iter(offered), "")
         found = _PARAMETER.findall(offered.get(scheme, ""))
@@ -99,7 +103,7 @@ def _config_files(env: Mapping[str, str]) -> list[Path]:
 
 def _from_config(file: Path, host: str, path: str) -> Credentials | None:
     try:
-        config: dict[str, Any] = json.loads(file.read_bytes())
+        config: dict[str, Any] = bounds.parse_json(file.read_bytes())
         helpers, auths = dict(config.get("credHelpers") or {}), dict(config.get("auths") or {})
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -182,7 +186,7 @@ def _ask_helper(name: str, key: str) -> Credentials | None:
         console.debug(f"{program} has nothing for {key}")
         return None
     try:
-        found = json.loads(answer.stdout)
+        found = bounds.parse_json(answer.stdout)
         user, secret = str(found["Username"]), str(found["Secret"])
     except (ValueError, KeyError, TypeError):
         # Its output may contain a secret, so the error does not show it.
@@ -252,20 +256,30 @@ class Authenticator:
         # https://distribution.github.io/distribution/spec/auth/token/
         answer = self._ask(realm, {"service": service} if service else {}, scope)
         try:
-            found = json.loads(answer)
+            found = bounds.parse_json(answer)
             # The specification of tokens allows both names.
-            return str(found.get("token") or found["access_token"])
+            token = found.get("token") or found["access_token"]
         except (ValueError, KeyError, AttributeError):
-            raise FetchError(f"the token service of {self._host} did not send a token") from None
+            token = None
+        if not isinstance(token, str):
+            raise FetchError(f"the token service of {self._host} did not send a token")
+        return token
 
     def _check_realm(self, realm: str) -> None:
         # The registry chooses this address, and px sends the password there.
-        parts = urlsplit(realm)
-        if parts.scheme == "https" and parts.netloc:
+        try:
+            scheme, host = urlsplit(realm).scheme, urlsplit(realm).hostname
+        except ValueError:
+            scheme, host = "", None
+        if scheme == "https" and host:
             return
-        if parts.scheme == "http" and self._plain_allowed:
-            return
-        raise FetchError(f"{self._host} wants the password sent to {realm!r}, which is not an https address")
+        asked = f"{self._host} wants the password sent to {realm[:200]!r}"
+        if scheme != "http" or not self._plain_allowed:
+            raise FetchError(f"{asked}, which is not an https address")
+        # Who allows plain http does so for the registry: others have not been asked.  (This machine is one host.)
+        own = urlsplit(f"//{self._host}").hostname or ""
+        if host != own and not (is_loopback(host or "") and is_loopback(own)):
+            raise FetchError(f"{asked}, which is not an https address, and another host")
 
     def _ask(self, realm: str, query: dict[str, str], scope: str) -> bytes:
         found = self.credentials
@@ -274,7 +288,7 @@ class Authenticator:
             form = {"grant_type": "refresh_token", "refresh_token": found.identity_token, "client_id": _CLIENT, **query}
             headers = {"Content-Type": "application/x-www-form-urlencoded"}
             body = urlencode(form | ({"scope": scope} if scope else {})).encode()
-            answer = self._http.request("POST", realm, headers=headers, body=body)
+            answer = self._http.request("POST", realm, headers=headers, body=body, retries=_NO_REDIRECTS)
         else:
             asked = urlencode([*query.items(), *(("scope", one) for one in scope.split())])
             answer = self._http.request("GET", realm + ("&" if "?" in realm else "?") + asked, headers=self._basic())

@@ -13,9 +13,9 @@ from urllib.parse import urljoin, urlsplit
 
 import urllib3
 
-from px import console
+from px import bounds, console
 from px.errors import PxError
-from px.http import FetchError, Http
+from px.http import FetchError, Http, Retry
 from px.oci.documents import INDEX_TYPES, MANIFEST_TYPES, check_digest, digest_of
 from px.oci.registry.auth import Authenticator, Credentials, find_credentials
 
@@ -35,7 +35,7 @@ _LONGEST_WAIT = 20.0
 _HOPS = 5
 _PORTS = {"http": 80, "https": 443}
 # Only redirects are left to urllib3: `attempt` does all other retries.
-_REDIRECTS = urllib3.Retry(total=None, connect=0, read=0, redirect=5, status=0, other=0)
+_REDIRECTS = Retry(total=None, connect=0, read=0, redirect=5, status=0, other=0)
 # CA certificates for single registries: docker's directory, and that of podman and skopeo.
 _CERTIFICATES = ("/etc/docker/certs.d", "/etc/containers/certs.d")
 
@@ -121,7 +121,12 @@ class Registry:
         self, method: str, url: str, body: Body | None = None, *, scope: str | None = None, stream: bool = False
     ) -> BaseHTTPResponse:
         """Send one request.  Logs in if the registry asks for it, and follows redirects."""
-        scope = self.scope if scope is None else scope
+        try:
+            return self._request(method, url, body, self.scope if scope is None else scope, stream=stream)
+        except ValueError as e:  # of urllib.parse
+            raise FetchError(f"{self.host} sent an address that is none: {e}") from e
+
+    def _request(self, method: str, url: str, body: Body | None, scope: str, *, stream: bool) -> BaseHTTPResponse:
         url = self._safe(urljoin(self._base, url))
         for _ in range(_HOPS):
             answer = self._authorised(method, url, body or Body(), scope, stream=stream)
@@ -303,7 +308,7 @@ def passing(error: FetchError | RegistryError) -> bool:
 def _said(answer: BaseHTTPResponse) -> str:
     """The first error in the registry's answer, shortened."""
     try:
-        error = json.loads(answer.data)["errors"][0]
+        error = bounds.parse_json(answer.data)["errors"][0]
         detail = error.get("detail")
         # {"errors": [{"code": ..., "message": ..., "detail": ...}]}: the distribution specification's format.
         parts = [error.get("code"), error.get("message"), json.dumps(detail, sort_keys=True) if detail else None]
@@ -317,7 +322,7 @@ def _retry_after(answer: BaseHTTPResponse) -> float:
     asked = answer.headers.get("Retry-After", "0")
     try:
         return float(asked) if asked.isdecimal() else parsedate_to_datetime(asked).timestamp() - time.time()
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, LookupError, TypeError):
         return 0.0
 
 

@@ -50,15 +50,20 @@ class Reference:
         """Whether the registry is on this machine.  Then http is allowed, as docker does for localhost."""
         # An IPv6 address in brackets has colons of its own; only digits at the end are a port.
         name = self.host.rpartition(":")[0] if re.search(r":[0-9]+$", self.host) else self.host
-        if name == "localhost" or name.endswith(".localhost"):
-            return True
-        try:
-            return ipaddress.ip_address(name.strip("[]")).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(name.strip("[]"))
 
     def __str__(self) -> str:
         return self.repository + (f":{self.tag}" if self.tag else "") + (f"@{self.digest}" if self.digest else "")
+
+
+def is_loopback(name: str) -> bool:
+    """Whether the name of a host is always this machine's."""
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def parse(text: str, *, default_tag: str = "latest") -> Reference:

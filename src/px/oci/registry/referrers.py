@@ -6,12 +6,12 @@ registries the list of referrers is an index under the tag ``sha256-<digest>``, 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from px import console
-from px.oci.documents import EMPTY_TYPE, FORMATS, OCI, Descriptor, digest_of, encode
+from px import bounds, console
+from px.http import FetchError
+from px.oci.documents import EMPTY_TYPE, FORMATS, NOT_VALID, OCI, Descriptor, check_digest, digest_of, encode
 from px.oci.registry.client import Registry, RegistryError
 from px.oci.registry.push import reported
 from px.oci.registry.upload import Sending
@@ -96,7 +96,11 @@ def fallback_tag(digest: str) -> str:
 
 def _listed(registry: Registry, digest: str) -> list[dict[str, Any]]:
     found = registry.manifest(fallback_tag(digest))
-    return list(json.loads(found[0]).get("manifests", [])) if found is not None else []
+    try:
+        entries = bounds.parse_json(found[0]).get("manifests", []) if found is not None else []
+        return [entry for entry in entries if check_digest(entry["digest"])]
+    except NOT_VALID as e:
+        raise FetchError(f"{registry.host} sent a list of documents that is not valid: {e}") from e
 
 
 def _list_under_tag(registry: Registry, subject: Descriptor, added: Descriptor) -> None:

@@ -88,8 +88,8 @@ class Sending:
             if mount_from and e.status in (400, 401, 403, 404, 405):
                 return self._begin()
             raise
-        least = answer.headers.get("OCI-Chunk-Min-Length", "")
-        return Upload(_location(answer), least=int(least) if least.isdecimal() else 0)
+        least = re.fullmatch(r"[0-9]{1,18}", answer.headers.get("OCI-Chunk-Min-Length", ""))
+        return Upload(_location(answer), least=int(least[0]) if least else 0)
 
     def _send(self, upload: Upload) -> None:
         size = self.path.stat().st_size
@@ -139,7 +139,7 @@ class Sending:
             if answer.status != 204:
                 console.debug(f"{self.registry.host}: upload of {self.digest[7:19]} starts again")
                 return self._begin() or Upload(upload.url)
-            found = re.match(r"(?:bytes=)?0-(\d+)", answer.headers.get("Range", ""))
+            found = re.match(r"(?:bytes=)?0-([0-9]{1,18})", answer.headers.get("Range", ""))
             # Registries write "0-0" for no byte as well as for one byte: take it as none.
             arrived = int(found[1]) + 1 if found and int(found[1]) else 0
             return Upload(_location(answer) or upload.url, arrived, upload.least)
