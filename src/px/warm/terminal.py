@@ -214,10 +214,13 @@ class Terminal:
     # --- the caller's terminal -----------------------------------------------------------------------------------
 
     def _make_raw(self) -> None:
-        now = termios.tcgetattr(0)
-        if _is_cooked(now):
-            self._cooked = now
-        termios.tcsetattr(0, termios.TCSANOW, _raw(self._cooked))
+        try:
+            now = termios.tcgetattr(0)
+            if _is_cooked(now):
+                self._cooked = now
+            termios.tcsetattr(0, termios.TCSANOW, _raw(self._cooked))
+        except termios.error:
+            return  # it is gone; reading from it says so, too
 
     def _restore(self) -> None:
         raw, self._raw = self._raw, False

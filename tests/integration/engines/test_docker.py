@@ -13,7 +13,8 @@ from px.engines.docker import Docker
 from px.errors import PxError
 from px.warm.spec import ImageSource, Limits, RunSpec
 from tests.integration.engines.conftest import ENV, Driver, eventually, make_driver
-from tests.integration.engines.test_signals import WAIT, Terminal, running
+from tests.integration.engines.test_signals import WAIT, running
+from tests.integration.engines.test_terminal import terminal_of
 from tests.support.dockerd import DockerEngine, running_docker
 from tests.support.needs import need
 from tests.support.rootfs import tar
@@ -135,7 +136,7 @@ def test_a_terminal(box: Driver) -> None:
         f"import os, time\ntry:\n    print('ready', os.isatty(0), flush=True); {WAIT}\n"
         "except KeyboardInterrupt:\n    print('caught', 'it')"
     )
-    terminal = Terminal(box, "python3", "-c", code)
+    terminal = terminal_of(box, "python3", "-c", code)
     terminal.expect("ready True")
     terminal.type("\x03")
     terminal.expect("caught it")

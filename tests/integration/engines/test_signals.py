@@ -1,17 +1,10 @@
-"""Signals, terminals, and who dies with whom."""
+"""Signals, and who dies with whom; test_terminal.py has those of a terminal."""
 
 from __future__ import annotations
 
-import os
-import pty
-import re
 import secrets
-import select
 import signal
-import struct
 import subprocess
-import termios
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -52,6 +45,26 @@ def test_signals_to_px_reach_the_target_which_may_clean_up(box: Driver, name: st
         process.send_signal(getattr(signal, name))
         out, _ = process.communicate(timeout=30)
         assert (out, process.returncode) == ("cleaned up\n", 5)
+
+
+@pytest.mark.parametrize("among_threads", [False, True])
+def test_every_signal_reaches_the_target_any_number_of_times(box: Driver, among_threads: bool) -> None:
+    """As gunicorn does: SIGHUP loads the configuration again, and SIGTERM ends it."""
+    code = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGHUP, lambda *a: print('reloaded', flush=True))\n"
+        "signal.signal(signal.SIGUSR1, lambda *a: print('logs', flush=True))\n"
+        "signal.signal(signal.SIGTERM, lambda *a: (print('bye', flush=True), sys.exit(3)))\n"
+        f"print('ready', flush=True); {WAIT}"
+    )
+    with running(box, "python3", "-c", code, among_threads=among_threads) as process:
+        assert process.stdout is not None
+        for name, answer in (("HUP", "reloaded"), ("HUP", "reloaded"), ("USR1", "logs"), ("HUP", "reloaded")):
+            process.send_signal(getattr(signal, f"SIG{name}"))
+            assert process.stdout.readline() == f"{answer}\n"
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=30)
+        assert (out, process.returncode) == ("bye\n", 3)
 
 
 def test_a_target_without_a_handler_ends_by_the_signal(caller: Driver) -> None:
@@ -103,124 +116,3 @@ def test_zombies_are_reaped(caller: Driver) -> None:
         "print(left == [1, os.getpid()])"
     )
     assert caller.python(code).stdout == "True\n"
-
-
-# --- terminals ---------------------------------------------------------------------------------------------------
-
-
-class Terminal:
-    """A pseudo terminal with a sandbox as its foreground process, as a shell would start it."""
-
-    def __init__(self, box: Driver, *argv: str, **fields: object):
-        self.seen = ""
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            command = box.command(argv, tty=True, **fields)
-            os.execvpe(command[0], command, box.environment())
-
-    def expect(self, pattern: str) -> re.Match[str]:
-        end = time.monotonic() + 30
-        while not (found := re.search(pattern, self.seen)):
-            if time.monotonic() > end:
-                pytest.fail(f"{pattern!r} did not come; the terminal shows {self.seen!r}")
-            if select.select([self.fd], [], [], 0.1)[0]:
-                self._read()
-        self.seen = self.seen[found.end() :]
-        return found
-
-    def _read(self) -> None:
-        try:
-            self.seen += os.read(self.fd, 65536).decode("utf-8", "replace")
-        except OSError:
-            time.sleep(0.05)
-
-    def type(self, text: str) -> None:
-        os.write(self.fd, text.encode())
-
-    def resize(self, rows: int, columns: int) -> None:
-        import fcntl
-
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def wait(self) -> int:
-        """The exit code; what the target still prints is read, or it could not end."""
-
-        def ended() -> list[int]:
-            if select.select([self.fd], [], [], 0)[0]:
-                self._read()
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            return [status] if pid else []
-
-        [status] = eventually("the end", ended)
-        os.close(self.fd)
-        return os.waitstatus_to_exitcode(status)
-
-
-@pytest.mark.parametrize("among_threads", [False, True])
-def test_ctrl_c_reaches_the_target_alone_and_lets_it_clean_up(box: Driver, among_threads: bool) -> None:
-    code = (
-        f"import time\ntry:\n    print('ready', flush=True); {WAIT}\n"
-        "except KeyboardInterrupt:\n    time.sleep(0.3); print('cleaned', 'up'); raise SystemExit(9)"
-    )
-    terminal = Terminal(box, "python3", "-c", code, among_threads=among_threads)
-    terminal.expect("ready")
-    terminal.type("\x03")
-    terminal.expect("cleaned up")
-    assert terminal.wait() == 9
-
-
-def test_ctrl_c_is_delivered_once(caller: Driver) -> None:
-    code = (
-        "import signal, time; seen = []; signal.signal(signal.SIGINT, lambda *a: seen.append(1));"
-        "print('ready', flush=True)\n"
-        "while not seen: time.sleep(0.02)\n"
-        "for _ in range(25): time.sleep(0.02)\n"
-        "print('count', len(seen))"
-    )
-    terminal = Terminal(caller, "python3", "-c", code)
-    terminal.expect("ready")
-    terminal.type("\x03")
-    terminal.expect("count 1\r")
-    assert terminal.wait() == 0
-
-
-def test_terminal_size_and_resize(box: Driver) -> None:
-    code = (  # sigwait: a handler would not run if the signal came just before input() began to read
-        "import os, signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGWINCH])\n"
-        "print('ready', os.isatty(0), os.isatty(1), flush=True)\n"
-        "signal.sigwait([signal.SIGWINCH]); print('size', *os.get_terminal_size())\n"
-        "input(); print('ended')"
-    )
-    terminal = Terminal(box, "python3", "-c", code)
-    terminal.expect("ready True True")
-    terminal.resize(33, 77)
-    terminal.expect("size 77 33")
-    terminal.type("\n")
-    terminal.expect("ended")
-    assert terminal.wait() == 0
-
-
-def test_an_interactive_shell_has_job_control(box: Driver) -> None:
-    terminal = Terminal(box, "bash", "--norc", "-i", env={"PATH": "/usr/bin:/bin", "PS1": "prompt> ", "TERM": "dumb"})
-    terminal.expect("prompt> ")
-    seconds = mark()
-    terminal.type(f"sleep {seconds}\n")
-    eventually("the job", lambda: processes(seconds))
-    terminal.type("\x1a")
-    terminal.expect("Stopped")
-    terminal.type("kill -9 %1\n")
-    terminal.expect("prompt> ")
-    terminal.type("exit 4\nexit 4\n")  # the first may be told that there are stopped jobs
-    assert terminal.wait() == 4
-
-
-def test_captured_stderr_still_looks_like_a_terminal(caller: Driver) -> None:
-    code = (
-        "import os, sys; print('tty', os.isatty(2), os.get_terminal_size(2), flush=True); print('red', file=sys.stderr)"
-    )
-    terminal = Terminal(caller, "python3", "-c", code, tee=True)
-    terminal.resize(20, 60)
-    terminal.expect("tty True")
-    terminal.expect("red\r\n")
-    terminal.expect("kept: red")
-    assert terminal.wait() == 0
