@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,8 @@ import pytest
 from px.home import Home
 from tests.support.needs import need
 from tests.support.px import run_px
-from tests.unit.test_imports import RUN_ALLOWED, SANDBOX_ALLOWED, check, imported
+from tests.support.terminal import Terminal
+from tests.unit.test_imports import RUN_ALLOWED, SANDBOX_ALLOWED, TERMINAL_ALLOWED, check, imported
 
 
 @pytest.mark.network
@@ -39,3 +42,11 @@ def test_the_warm_sandboxed_run_imports_only_what_it_uses(tmp_path: Path, warm_h
         "try:\n    main()\n    raise AssertionError('it was not warm')\nexcept SystemExit:\n    pass"
     )
     check(imported(code, tmp_path), SANDBOX_ALLOWED)
+    # On a terminal only the module for that, and what it needs of the standard library, come with it.
+    terminal = Terminal(
+        [sys.executable, "-c", f"import sys\n{code}\nprint('modules', *sys.modules)"], os.environ, cwd=tmp_path
+    )
+    modules = set(terminal.expect(r"modules (.*)\r\n")[1].split())
+    assert "px.warm.terminal" in modules
+    check(modules, TERMINAL_ALLOWED)
+    assert terminal.wait() == 0

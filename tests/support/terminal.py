@@ -11,6 +11,7 @@ import struct
 import termios
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +20,13 @@ import pytest
 class Terminal:
     """A pseudo terminal with one program, which is the leader of its session."""
 
-    def __init__(self, command: Sequence[str], env: Mapping[str, str], *, rows: int = 24, columns: int = 80):
+    def __init__(self, command: Sequence[str], env: Mapping[str, str], *, cwd: Path = Path()):
         self.seen = ""
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
+            os.chdir(cwd)
             os.execvpe(command[0], [*command], env)
-        self.resize(rows, columns)
+        self.resize(24, 80)
 
     def expect(self, pattern: str) -> re.Match[str]:
         """Read until ``pattern`` has come; what came before it is forgotten."""

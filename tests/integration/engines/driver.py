@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,9 @@ def main() -> int:
         if not teed:
             return engine.run(spec(fields))
         tail = Tail()
-        code = engine.run(spec(fields), stderr=tail)
-        os.write(1, f"kept: {tail.text}".encode())
+        code = engine.run(spec(fields), stdout=tail if teed == "both" else None, stderr=tail)
+        with suppress(BrokenPipeError):
+            os.write(1, f"kept: {tail.text}".encode())
     except PxError as e:
         print(e, file=sys.stderr)
         return e.exit_code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from tests.integration.sandbox.conftest import lock
 from tests.integration.sandbox.native import make_sdist, write_project
 from tests.support.elf import make_elf
 from tests.support.index import serving
-from tests.support.px import run_px, snapshot
+from tests.support.px import PX, run_px, snapshot
+from tests.support.terminal import Terminal
 from tests.support.wheels import WheelSpec
 
 LOAD = "import ctypes; ctypes.CDLL('libmagic.so.1'); print('loaded')"
@@ -84,6 +86,34 @@ def test_a_library_that_only_the_run_asks_for(plain: Path, warm: Home) -> None:
     refused = run_px("run", "--sandbox", "--auto-add", "python", "-c", LOAD, cwd=plain, check=False)
     assert refused.returncode == 1
     assert "[tool.px.sandbox.capabilities].magic is false" in refused.stderr
+
+
+def test_a_library_that_a_test_run_reports_on_standard_output(plain: Path, warm: Home) -> None:
+    """As pytest does."""
+    report = (
+        "import sys\ntry:\n    "
+        + LOAD.replace("; ", "\n    ")
+        + "\nexcept OSError as e:\n    sys.exit(print('E', e) or 1)\n"
+    )
+    (plain / "report.py").write_text(report)
+    manifest = plain / "pyproject.toml"
+    manifest.write_text(f'{manifest.read_text()}\n[tool.px]\ntest = ["python", "report.py"]\n')
+    done = run_px("test", "--sandbox", cwd=plain, check=False)
+    assert (done.returncode, done.stdout.partition(":")[0]) == (1, "E libmagic.so.1")
+    assert "PX902" in done.stderr
+    assert "px sandbox add magic" in done.stderr
+    added = run_px("test", "--sandbox", "--auto-add", cwd=plain)
+    assert added.stdout.endswith("loaded\n")
+
+
+def test_a_library_that_is_missed_on_a_terminal(plain: Path, warm: Home) -> None:
+    run_px("sync", "--sandbox", cwd=plain)
+    for _ in ("cold", "warm"):
+        terminal = Terminal([str(PX), "run", "--sandbox", "python", "-c", LOAD], dict(os.environ), cwd=plain)
+        terminal.expect("Traceback")
+        terminal.expect("OSError: libmagic.so.1: cannot open shared object file")
+        terminal.expect("PX902  .*: libmagic")
+        assert terminal.wait() == 1
 
 
 def test_a_header_that_a_build_asks_for(tmp_path: Path, warm: Home) -> None:
