@@ -14,7 +14,7 @@ from px.errors import PxError
 from px.warm.spec import ImageSource, Limits, RunSpec
 from tests.integration.engines.conftest import ENV, Driver, eventually, make_driver
 from tests.integration.engines.test_signals import WAIT, running
-from tests.integration.engines.test_terminal import terminal_of
+from tests.integration.engines.test_terminal import end, job, shell, terminal_of
 from tests.support.dockerd import DockerEngine, running_docker
 from tests.support.needs import need
 from tests.support.rootfs import tar
@@ -133,14 +133,23 @@ def test_the_container_goes_when_px_is_killed(box: Driver, daemon: DockerEngine)
 
 def test_a_terminal(box: Driver) -> None:
     code = (
-        f"import os, time\ntry:\n    print('ready', os.isatty(0), flush=True); {WAIT}\n"
+        f"import os, time\ntry:\n    print('ready', {{os.ttyname(fd) for fd in (0, 1, 2)}}, flush=True); {WAIT}\n"
         "except KeyboardInterrupt:\n    print('caught', 'it')"
     )
-    terminal = terminal_of(box, "python3", "-c", code)
-    terminal.expect("ready True")
+    terminal = terminal_of(box, "python3", "-c", code, tee=True)
+    terminal.expect("ready {'/dev/pts/0'}")
     terminal.type("\x03")
     terminal.expect("caught it")
     assert terminal.wait() == 0
+
+
+def test_partly_a_terminal(box: Driver) -> None:
+    """Then none, because docker would mix the streams."""
+    terminal = shell(box)
+    program = job(box, "sh", "-c", "test -t 1 || echo out; echo err >&2", tee=True)
+    terminal.type(f"{program} 2>{box.directory}/err; cat {box.directory}/err; echo over\n")
+    terminal.expect(r"\nout\r\n(kept: err\r\n)?err\r\nover")
+    end(terminal)
 
 
 def test_an_image_is_loaded_once(

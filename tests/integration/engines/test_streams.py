@@ -91,7 +91,7 @@ def test_output_that_does_not_fit_is_an_error(caller: Driver) -> None:
         )
     assert done.returncode == 125
     assert done.stderr.startswith(
-        "PX909  Not everything that the target wrote could be passed on: standard output: File"
+        "PX910  Not everything that the target wrote could be passed on: standard output: File"
     )
     assert out.stat().st_size == 100_000
 
