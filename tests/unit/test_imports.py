@@ -14,7 +14,7 @@ RUN_ALLOWED = VERSION_ALLOWED | {
     f"px.{name}" for name in ("warm", "warm.hold", "warm.record", "warm.spec", "warm.start", "warm.target")
 }
 SANDBOX_ALLOWED = RUN_ALLOWED | {
-    f"px.warm.{name}" for name in ("arguments", "bubblewrap", "links", "streams", "supervise")
+    f"px.warm.{name}" for name in ("arguments", "bubblewrap", "links", "places", "streams", "supervise")
 }
 # Where px's streams are one terminal.
 TERMINAL_ALLOWED = SANDBOX_ALLOWED | {"px.warm.terminal"}

@@ -23,7 +23,7 @@ from px import console
 from px.engines.protocol import Problem, failed_to_start
 from px.errors import PxError
 from px.process import run
-from px.warm import arguments, supervise
+from px.warm import arguments, places, supervise
 from px.warm.spec import DataFile, RunSpec
 from px.warm.streams import Streams, are_one_terminal
 
@@ -53,9 +53,7 @@ class Containers:
 
     @cached_property
     def _client(self) -> str | None:
-        import shutil
-
-        return shutil.which(self.name)
+        return places.program(self.name)
 
     @cached_property
     def _problem(self) -> Problem | None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from px.errors import PxError
+from px.warm.places import program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -136,11 +137,7 @@ def _scope_command(manager: Sequence[str], limits: Limits) -> tuple[str, ...]:
 
 
 def _on_path(name: str) -> str:
-    for directory in os.environ.get("PATH", os.defpath).split(os.pathsep):
-        candidate = Path(directory) / name
-        if directory and os.access(candidate, os.X_OK):
-            return str(candidate)
-    return ""
+    return program(name) or ""
 
 
 # --- directly --------------------------------------------------------------------------------------------------

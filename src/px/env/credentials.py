@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
@@ -14,6 +13,7 @@ from urllib.parse import quote, urlsplit
 
 from px import process
 from px.project.settings import read_toml
+from px.warm.places import program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,10 +81,11 @@ class Credentials:
             (s["keyring-provider"] for s in self._settings if "keyring-provider" in s), "disabled"
         )
         user = urlsplit(url).username
-        if provider != "subprocess" or not user or shutil.which("keyring") is None:
+        keyring = program("keyring")
+        if provider != "subprocess" or not user or keyring is None:
             return None
         for service in (url, urlsplit(url).hostname or ""):
-            done = process.run(["keyring", "get", service, user])
+            done = process.run([keyring, "get", service, user])
             if done.ok and done.stdout.strip():
                 return user, done.stdout.strip()
         return None

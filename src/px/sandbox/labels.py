@@ -14,7 +14,7 @@ from px.platforms import ARCHITECTURES, DEFAULT_BASE
 if TYPE_CHECKING:
     from px.oci.documents import Platform
     from px.project.discovery import Project
-    from px.project.git import Commit
+    from px.project.git.history import Commit
     from px.project.selection import Selection
     from px.sandbox.definition import Derived
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from px.warm import arguments, supervise
+from px.warm import arguments, places, supervise
 from px.warm.spec import Frozen
 from px.warm.streams import are_one_terminal
 
@@ -46,15 +46,7 @@ class Candidates(Frozen):
 
 
 def candidates() -> Candidates:
-    return Candidates(_on_path(), _site())
-
-
-def _on_path() -> str | None:
-    for directory in os.environ.get("PATH", os.defpath).split(os.pathsep):
-        candidate = os.path.join(directory, "bwrap")
-        if directory.startswith("/") and os.path.isfile(candidate) and os.access(candidate, os.X_OK):
-            return candidate
-    return None
+    return Candidates(places.program("bwrap"), _site())
 
 
 def _site() -> str | None:

@@ -6,7 +6,6 @@ What only a push or a bill of materials needs is imported there: packing again, 
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,12 +23,14 @@ from px.oci.failures import building
 from px.oci.layout import open_output, release, stream_archive, write_archive, write_layout
 from px.oci.registry.reference import default_reference
 from px.oci.tar import Part
-from px.project.git import commit_of, governing_repository
+from px.project.git.history import commit_of
+from px.project.git.tree import governing_repository
 from px.project.worktree.files import dirty
 from px.project.worktree.tree import scan
 from px.sandbox.encode import encode, layer_uses
 from px.sandbox.labels import image_annotations, image_labels
 from px.sandbox.manifest import governing_manifest
+from px.warm.places import program
 from px.warm.spec import APP, HOME
 from px.workflow.sandbox import take_steps
 
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from px.oci.registry.reference import Reference
     from px.project.context import Context
     from px.project.discovery import Project
-    from px.project.git import Commit
+    from px.project.git.history import Commit
     from px.project.selection import Selection
     from px.project.situation import Situation
     from px.project.worktree.tree import AppTree
@@ -255,12 +256,12 @@ def deliver(context: Context, packed: PackedRelease, delivery: Delivery) -> tupl
 
 def _load(blobs: Blobs, release: Release) -> None:
     """``docker load`` or ``podman load``, whichever is there."""
-    client = next((name for name in ("docker", "podman") if shutil.which(name)), None)
-    if client is None:
+    client, command = next(((name, found) for name in ("docker", "podman") if (found := program(name))), ("", ""))
+    if not client:
         fix = ["Install docker or podman, or write a file: px pack image --out app.tar"]
         raise PxError("PX903", problem="there is neither docker nor podman to load the image into", fix=fix)
     with subprocess.Popen(
-        [client, "load"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [command, "load"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as it:
         try:
             if it.stdin is not None:

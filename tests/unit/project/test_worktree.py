@@ -11,7 +11,7 @@ import pytest
 
 from px.errors import PxError
 from px.oci.blobs import Blobs
-from px.project.git import commit_of
+from px.project.git.history import commit_of
 from px.project.worktree.files import chosen, dirty
 from px.project.worktree.tree import scan
 from tests.support.needs import need, only_for

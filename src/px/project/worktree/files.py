@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from px import console
 from px.errors import PxError
-from px.project.git import Change, Tracked, changes, exclude_files, governing_repository, settings, tracked
+from px.project.git.tree import Change, Tracked, changes, exclude_files, governing_repository, settings, tracked
 from px.project.worktree.ignore import OwnRules, Patterns, ignored, last_match, never
 from px.store.tree import native
 

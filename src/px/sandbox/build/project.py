@@ -17,14 +17,16 @@ from px.env.artifacts import Artifact
 from px.env.wheel import WheelOf, unpack_wheel
 from px.errors import PxError
 from px.platforms import host_architecture
-from px.project.git import commit_of, git, governing_repository
+from px.project.git.history import clone, commit_of
+from px.project.git.shadow import git
+from px.project.git.tree import changes, governing_repository
 from px.project.worktree.tree import scan
 from px.store.canonical import oid_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from px.project.git import Commit
+    from px.project.git.history import Commit
     from px.project.worktree.tree import AppTree
     from px.sandbox.build.builder import SandboxBuilder
     from px.store.canonical import Value
@@ -144,13 +146,12 @@ class _Source:
     def _history(self, commit: Commit) -> list[Value]:
         """The commit, the versions that it may be described by, and whether it is what is here."""
         tags = git(self.top, "for-each-ref", "refs/tags", "--merged", "HEAD", "--format=%(refname) %(objectname)")
-        changed = bool(git(self.top, "status", "--porcelain", "--untracked-files=no").strip())
-        return [commit.revision, tags, changed]
+        return [commit.revision, tags, bool(changes(self.top, untracked=False))]
 
     def copy(self, into: Path) -> None:
         """The commit with its history, and over it the files as they are now."""
         if self.commit:
-            git(self.top, "clone", "--quiet", "--no-hardlinks", os.fspath(self.top), os.fspath(into))
+            clone(self.top, into)
         for kind, name, what, *_ in scan(self.top).entries:
             path = into / str(name)
             path.parent.mkdir(parents=True, exist_ok=True)

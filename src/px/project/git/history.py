@@ -1,0 +1,73 @@
+"""The commit that is checked out, and a copy of it with its history."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from px.errors import PxError
+from px.http import split_credentials
+from px.project.git.shadow import failure, git, git_without_repository, locate, shadow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from px.project.git.shadow import Repository
+
+
+@dataclass(frozen=True)
+class Commit:
+    """The commit that is checked out."""
+
+    revision: str
+    time: int
+    """When it was made, in seconds since 1970."""
+    remote: str
+    """Where the repository is published, without credentials; empty if nowhere."""
+
+
+def commit_of(directory: Path) -> Commit | None:
+    """The commit that is checked out; None before the first one."""
+    try:
+        revision, seconds = git(directory, "log", "-1", "--no-show-signature", "--format=%H %ct", "HEAD").split()
+    except PxError as e:
+        # A repository without commits is no failure of git's: HEAD names a branch that is not there yet.
+        if "unknown revision" in str(e) or "does not have any commits" in str(e) or "bad revision" in str(e):
+            return None
+        raise
+    return Commit(revision, int(seconds), _remote(directory))
+
+
+def _remote(directory: Path) -> str:
+    url = locate(directory).local().get("remote.origin.url", "")
+    return split_credentials(url)[0] if "://" in url and "@" in url else url
+
+
+def clone(top: Path, into: Path) -> None:
+    """A repository of its own with the commit and its history, for a build to look at."""
+    repository = locate(top)
+    if (borrowed := next(_borrowed(repository), None)) is not None:
+        reason = f"The repository borrows from elsewhere ({borrowed}), and a build would see what it borrows."
+        remedy = "Make it complete: git repack -a -d && rm -f .git/objects/info/alternates"
+        raise failure(top, reason, remedy)
+    with shadow(repository) as made:
+        # No template: hooks have no business in it.  Not as a local clone, which would copy files and their links.
+        words = ("clone", "--quiet", "--no-local", "--template=", made, os.fspath(into))
+        git_without_repository(top, *words)
+    config = os.fspath(into / ".git" / "config")
+    git_without_repository(top, "config", "--file", config, "remote.origin.url", os.fspath(top))
+
+
+def _borrowed(repository: Repository) -> Iterator[str]:
+    """What of the repository's content is another's: links, and lists of other repositories."""
+    for name in ("objects", "refs", "packed-refs", "reftable"):
+        place = repository.common / name
+        if place.is_symlink():
+            yield name
+        for directory, folders, files in os.walk(place):
+            linked = (f for f in (*folders, *files) if os.path.islink(os.path.join(directory, f)))
+            yield from (os.path.relpath(os.path.join(directory, f), repository.common) for f in linked)
+    yield from (f"objects/info/{n}" for n in ("alternates", "http-alternates")
+                if (repository.common / "objects" / "info" / n).exists())  # fmt: skip
