@@ -66,6 +66,11 @@ class Home:
         return self.root / "refs"
 
     @property
+    def logs(self) -> Path:
+        """What px decided while it built, one file for each project.  Not in the project, where targets could write."""
+        return self.root / "logs"
+
+    @property
     def envs(self) -> Path:
         return self.root / "envs"
 

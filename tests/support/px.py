@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from px.home import Home
+from px.warm.record import record_name
+
 PX = Path(sys.executable).parent / "px"
 UV = str(Path(sys.executable).parent / "uv")
 
@@ -29,6 +32,11 @@ def run_px(
     if check:
         assert done.returncode == 0, f"px {' '.join(map(str, args))} -> {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
+
+
+def log_of(root: Path, home: Home | None = None) -> Path:
+    """Where px keeps the log of a project."""
+    return (home or Home.from_environment()).logs / record_name(str(root)).replace(".json", ".log")
 
 
 def snapshot(root: Path, *, ignore: tuple[str, ...] = (".px", ".git")) -> dict[str, Any]:

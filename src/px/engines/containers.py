@@ -30,7 +30,7 @@ from px.warm.streams import Streams, are_one_terminal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from px.warm.spec import AnyPath
+    from px.warm.spec import AnyPath, Mount
     from px.warm.streams import Sink
 
 # $1 is the client, $2 the container, $3 the directory of its files; standard input ends when px does.
@@ -167,7 +167,8 @@ class Containers:
             *_limits(spec),
             *_temporary(spec),
             *self.private_directory(spec.home, uid, gid),
-            *(o for m in spec.mounts for o in _bind(m.source, m.target, read_only=m.read_only)),
+            *(o for m in spec.mounts if _is_there(m) for o in _bind(m.source, m.target, read_only=m.read_only)),
+            *(o for target in spec.hidden for o in _bind(_empty(files), target, read_only=True)),
             *(o for path, target in made for o in _bind(path, target, read_only=True)),
             *_environment(spec, files),
             *self.special(),
@@ -203,6 +204,18 @@ def _csv(*fields: str) -> str:
 def _bind(source: AnyPath, target: str, *, read_only: bool) -> list[str]:
     fields = ["type=bind", f"source={source}", f"target={target}", *(["readonly"] if read_only else [])]
     return ["--mount", _csv(*fields)]
+
+
+def _is_there(mount: Mount) -> bool:
+    """Not for what px added and the target may have removed, or replaced by a link to the host's files."""
+    return not mount.own or (os.path.exists(mount.source) and os.path.realpath(mount.source) == mount.source)
+
+
+def _empty(files: Path) -> Path:
+    # Not a tmpfs: podman copies into one what it covers.
+    directory = files / "empty"
+    directory.mkdir(mode=0o555, exist_ok=True)
+    return directory
 
 
 def _write_files(directory: Path, spec: RunSpec, uid: int, gid: int) -> list[tuple[Path, str]]:

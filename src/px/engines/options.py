@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from px.errors import PxError
+from px.warm.places import below
 from px.warm.spec import Limits, Mount
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class RunOptions:
     env: Mapping[str, str] = field(default_factory=dict)
     network: bool = True
     read_only: bool = False
+    git_write: bool = False
     limits: Limits = field(default_factory=Limits)
     memory: str | None = None
     """The limit of memory as the user wrote it."""
@@ -55,6 +57,20 @@ def parse_volume(text: str, directory: Path) -> Mount:
     if target in _RESERVED or target.startswith(("/proc/", "/dev/", "/sys/")):
         raise _bad("--volume", text, f"{target} belongs to the sandbox itself", "--volume ./data:/data:ro")
     return Mount(path, target, read_only=mode == "ro")
+
+
+def check_volumes(volumes: Sequence[Mount], root: str, home: str) -> None:
+    """Refuse px's own directory, and what a link in the project leads out to: an earlier target may have made it."""
+    root, home = os.path.realpath(root), os.path.realpath(home)
+    for volume in volumes:
+        real = os.path.realpath(volume.source)
+        text = f"{volume.source}:{volume.target}"
+        if below(real, home) is not None:
+            raise _bad("--volume", text, f"{home} is px's own directory", "--volume ./data:/data:ro")
+        # Links on the way to the project are the user's own.
+        if below(real, root) is None and any(os.path.realpath(above) == root for above in Path(volume.source).parents):
+            problem = f"a link in the project leads to {real}, and an earlier target may have made it"
+            raise _bad("--volume", text, problem, f"--volume {real}:{volume.target}")
 
 
 def _split_volume(text: str) -> tuple[str, str, str]:

@@ -25,7 +25,7 @@ def ensure_skeleton(root: Path, spec: RunSpec) -> Path:
     resolve = Layers(spec.layers).resolve
     files = sorted({resolve(f.target) for f in arguments.files(spec)})
     directories = sorted({resolve(d) for d in ("/proc", "/dev", "/sys", "/tmp", "/run", "/var/tmp", spec.home)})  # noqa: S108
-    for mount in spec.mounts:
+    for mount in (m for m in spec.mounts if not m.own):  # those lie in another mount
         (directories if os.path.isdir(mount.source) else files).append(resolve(mount.target))
     layer = root / hashlib.sha256("\0".join([*files, "", *directories]).encode()).hexdigest()[:16]
     if not layer.is_dir():

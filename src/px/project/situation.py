@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from px import console
+from px import console, foreign
+from px.errors import PxError
 from px.project import lock as locks
 from px.project.selection import Selection
 from px.project.state import Flags, Target
 from px.store.files import write_json
 from px.warm import record as warm
+from px.warm.places import STATE
 from px.warm.record import made_alike, record_name
 
 if TYPE_CHECKING:
@@ -167,18 +170,35 @@ def remember(situation: Situation, target: Target, built: Built) -> None:
 
 
 def link(root: Path, env: str) -> None:
-    """``.px/envs/current`` points at the host env; a read-only working tree goes without."""
-    directory = root / ".px"
+    """``.px/envs/current`` points at the host env; a read-only working tree goes without.
+
+    A target may have written there, so nothing on the way is followed if it is a link.
+    """
     try:
-        (directory / "envs").mkdir(parents=True, exist_ok=True)
-        ignore = directory / ".gitignore"
-        if not ignore.exists():
-            ignore.write_text("*\n")
-        current = directory / "envs" / "current"
-        if not (current.is_symlink() and os.fspath(current.readlink()) == env):
-            temporary = current.with_name(f".current.{os.getpid()}")
-            temporary.unlink(missing_ok=True)
-            temporary.symlink_to(env)
-            temporary.replace(current)
+        with foreign.folder(root, STATE, make=True) as state, foreign.folder(state, "envs", make=True) as envs:
+            _ignore(state)
+            if _points_at(envs) != env:
+                temporary = f".current.{os.getpid()}"
+                with suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=envs)
+                os.symlink(env, temporary, dir_fd=envs)
+                os.replace(temporary, "current", src_dir_fd=envs, dst_dir_fd=envs)
+    except PxError as e:
+        console.warn(f"{e.what} The env is at {env}")
     except OSError as e:
-        console.detail(f"{directory} cannot be written ({e.strerror}); the env is at {env}")
+        console.detail(f"{root / STATE} cannot be written ({e.strerror}); the env is at {env}")
+
+
+def _points_at(envs: int) -> str | None:
+    try:
+        return os.readlink("current", dir_fd=envs)
+    except OSError:
+        return None
+
+
+def _ignore(state: int) -> None:
+    """Keep git away from it, without touching a file that is there."""
+    with suppress(FileExistsError):
+        fd = os.open(".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=state)
+        with os.fdopen(fd, "w") as f:
+            f.write("*\n")

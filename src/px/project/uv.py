@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from dataclasses import dataclass
 from functools import cache
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from px import process
 from px.errors import PxError
+from px.warm.places import program
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +49,7 @@ def find_uv() -> str:
 
         return find_uv_bin()
     except (ImportError, FileNotFoundError):
-        found = shutil.which("uv")
+        found = program("uv")
         if found is None:
             raise PxError("PX030") from None
         return found

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TABLE = ("tool", "px", "sandbox")
-KEYS = ("auto", "base", "capabilities", "exclude", "pins")
+KEYS = ("auto", "base", "capabilities", "exclude", "git", "pins")
+GIT_MODES = ("read-only", "read-write")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class SandboxManifest:
     disabled: frozenset[str] = frozenset()
     exclude: tuple[str, ...] = ()
     """Patterns, in gitignore's language, that ``px pack image`` leaves out of the image."""
+    git_write: bool = False
+    """Whether a target may write to the project's repository."""
 
     pins: Path | None = None
     """The project's own pins; None if it uses px's."""
@@ -64,6 +67,7 @@ def read_manifest(path: Path, document: Mapping[str, Any] | None = None) -> Sand
         disabled=off,
         exclude=tuple(table.get("exclude", ())),
         pins=path.parent / table["pins"] if "pins" in table else None,
+        git_write=table.get("git") == "read-write",
     )
 
 
@@ -120,6 +124,10 @@ class _Reader:
         exclude = table.get("exclude", [])
         if not isinstance(exclude, list) or not all(isinstance(item, str) for item in exclude):
             raise self.fail(("exclude",), f"[tool.px.sandbox].exclude must be an array of strings, not {exclude!r}")
+
+        if table.get("git", "read-only") not in GIT_MODES:
+            wanted = " or ".join(map(repr, GIT_MODES))
+            raise self.fail(("git",), f"[tool.px.sandbox].git must be {wanted}, not {_spell(table['git'])}")
 
     def _expect(self, table: dict[str, Any], key: str, kind: type, wanted: str) -> None:
         if key in table and not isinstance(table[key], kind):

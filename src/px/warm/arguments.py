@@ -8,6 +8,7 @@ one after the other, and a later mount covers an earlier one.
 from __future__ import annotations
 
 import os
+import stat
 
 from px import DATA
 from px.warm.links import Layers
@@ -17,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from px.warm.spec import RunSpec
+    from px.warm.spec import Mount, RunSpec
 
 INIT = "/dev/px-init"
 
@@ -92,12 +93,9 @@ def _options(spec: RunSpec, fds: Descriptors, *, persistent: bool) -> Iterator[s
     for file in files(spec):
         yield from ("--perms", "0644", "--file", fds.data("px-file", file.content), place(file.target))
     for mount in spec.mounts:
-        if mount.over is not None:
-            yield from ("--overlay-src", os.fspath(mount.source), "--overlay-src", os.fspath(mount.over))
-            yield from ("--tmp-overlay", place(mount.target))
-            continue
-        option = "--ro-bind" if mount.read_only else "--bind"
-        yield from (option, os.fspath(mount.source), place(mount.target))
+        yield from _mount(mount, place(mount.target), fds)
+    for path in map(place, spec.hidden):
+        yield from ("--perms", "0555", "--tmpfs", path, "--remount-ro", path)
     yield from ("--ro-bind", f"{DATA}/init/{os.uname().machine}", INIT)
     if spec.read_only_root:
         yield from ("--remount-ro", "/")
@@ -106,6 +104,26 @@ def _options(spec: RunSpec, fds: Descriptors, *, persistent: bool) -> Iterator[s
         yield from ("--setenv", name, value)
     yield from ("--chdir", spec.cwd)
     yield from ("--seccomp", fds.add(os.open(f"{DATA}/seccomp/{os.uname().machine}.bpf", os.O_RDONLY)))
+
+
+def _mount(mount: Mount, target: str, fds: Descriptors) -> Iterator[str]:
+    if mount.over is not None:
+        yield from ("--overlay-src", os.fspath(mount.source), "--overlay-src", os.fspath(mount.over))
+        yield from ("--tmp-overlay", target)
+        return
+    option = "--ro-bind" if mount.read_only else "--bind"
+    if not mount.own:
+        yield from (option, os.fspath(mount.source), target)
+        return
+    try:
+        fd = os.open(mount.source, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return  # there is nothing to protect
+    # By the descriptor: what was a directory a moment ago could be a link to the host's files by now.
+    if os.readlink(f"/proc/self/fd/{fd}") == mount.source and not stat.S_ISLNK(os.fstat(fd).st_mode):
+        yield from (f"{option}-fd", fds.add(fd), target)
+    else:
+        os.close(fd)
 
 
 def _namespaces(spec: RunSpec, *, persistent: bool) -> Iterator[str]:

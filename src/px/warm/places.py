@@ -1,20 +1,93 @@
-"""Programs on PATH, without those that a sandboxed process could have put there.
+"""Places of this machine that a target could reach, and that px must not trust or not give away.
 
-Whoever works in an activated environment has ``…/project/.venv/bin`` in front of PATH, and a target may write to the
-project.  So px takes no program from a directory below the working directory, or below one with a ``pyproject.toml``.
+A target may write to the working tree, so whatever px reads or runs from there could be the target's.  Its repository,
+px's own state and px itself are mounted read-only, if they lie in it.  px's home is not visible at all, wherever it
+lies.  And px takes no program from a project: whoever works in an activated environment has ``…/project/.venv/bin`` in
+front of PATH.
 """
 
 from __future__ import annotations
 
 import os
+import sys
+
+from px import DATA
+from px.warm.spec import Mount
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+GIT, STATE = ".git", ".px"
+
+
+# --- what the target sees --------------------------------------------------------------------------------------
+
+
+def arrange(
+    tree: Mount, volumes: Iterable[Mount], home: str, *, git_write: bool = False
+) -> tuple[tuple[Mount, ...], tuple[str, ...]]:
+    """A working tree and volumes with what must lie over them: all mounts in their order, and what is to be hidden."""
+    mounts: list[Mount] = []
+    hidden: list[str] = []
+    home = os.path.realpath(home)
+    for mount in (tree, *volumes):
+        source = os.path.realpath(mount.source)
+        if below(source, home) is not None:
+            raise _in_home(source, home)
+        mounts.append(mount)
+        inner = below(home, source)
+        own = ([STATE] if git_write else [GIT, STATE]) if mount is tree else []
+        guarded = [] if mount.read_only else [name for name in (*own, *_installed(source)) if name != inner]
+        pins: dict[str, Mount] = {}
+        for relative in guarded:
+            _pin(pins, mount, source, relative)
+            pins[relative] = Mount(f"{source}/{relative}", f"{mount.target}/{relative}", True, own=True)
+        if inner is not None:
+            _pin(pins, mount, source, inner)
+            hidden.append(f"{mount.target}/{inner}")
+        # A mount covers what was mounted below it before.
+        mounts += [pins[name] for name in sorted(pins)]
+    return tuple(mounts), tuple(hidden)
+
+
+def _pin(pins: dict[str, Mount], mount: Mount, source: str, relative: str) -> None:
+    """Mount the directories above a place on themselves: a mount point cannot be renamed, and another put there."""
+    above = os.path.dirname(relative)
+    while above and not mount.read_only:
+        pins.setdefault(above, Mount(f"{source}/{above}", f"{mount.target}/{above}", own=True))
+        above = os.path.dirname(above)
+
+
+def _installed(source: str) -> list[str]:
+    """Where px and its packages lie below a directory.  What PYTHONPATH names stays: it is the project's own code."""
+    found: list[str] = []
+    for place in (sys.prefix, os.path.dirname(DATA), *(p for p in sys.path if p.endswith("-packages"))):
+        relative = below(os.path.realpath(place), source)
+        if relative and not any(relative == known or relative.startswith(f"{known}/") for known in found):
+            found.append(relative)
+    return found
+
+
+def below(path: str, directory: str) -> str | None:
+    """``path`` as seen from a directory that it lies in (empty if they are the same), or None."""
+    if path == directory:
+        return ""
+    front = directory.rstrip("/") + "/"
+    return path[len(front) :] if path.startswith(front) else None
+
+
+def _in_home(source: str, home: str) -> Exception:
+    from px.errors import PxError
+
+    return PxError("PX012", path=source, home=home)
+
+
+# --- what px runs ----------------------------------------------------------------------------------------------
 
 
 def program(name: str) -> str | None:
-    """The first program of this name that px may run."""
+    """The first program of this name on PATH that px may run."""
     for directory in _directories():
         candidate = os.path.join(directory, name)
         # First the cheap question: most directories do not have it.
@@ -42,7 +115,7 @@ def _is_trusted(directory: str) -> bool:
 
 def _is_in_project(directory: str, here: str) -> bool:
     # A shell in / or in /usr does not make the whole machine a project.
-    if here.count("/") > 1 and (directory == here or directory.startswith(here + "/")):
+    if here.count("/") > 1 and below(directory, here) is not None:
         return True
     while not os.path.isfile(f"{directory}/pyproject.toml"):
         if directory == "/":

@@ -70,6 +70,8 @@ class BuiltSandbox(Built):
     """The unpacked trees, lowest first; the project's own layer, if it has one, is the last."""
     project_layer: str = ""
     """The oid of the project's own layer: its metadata and scripts, which are no part of the ``sbx_id``."""
+    git_write: bool = False
+    """Whether the manifest lets targets write to the project's repository."""
     tables: dict[str, list[Any]] = {}  # noqa: RUF012 - frozen, and never changed
     """Those of px's own tables that it was derived from, looked at as a record looks at its inputs."""
 

@@ -88,6 +88,8 @@ class Mount(Frozen):
     source: AnyPath
     target: str
     read_only: bool = False
+    own: bool = False
+    """Whether px added it, for a place in another mount.  If there is nothing, or a link, then nothing is mounted."""
     over: AnyPath | None = None
     """A directory whose files lie over the source's.  What is written then stays in memory, and the source as it is."""
 
@@ -138,6 +140,8 @@ class RunSpec(Frozen):
     env: Mapping[str, str]
     cwd: str = APP
     mounts: tuple[Mount, ...] = ()
+    hidden: tuple[str, ...] = ()
+    """Directories in the sandbox over which an empty one lies; they exist."""
     files: tuple[DataFile, ...] = ()
     network: bool = True
     limits: Limits = Limits()

@@ -128,13 +128,17 @@ def _run_in_sandbox(target: str, arguments: Sequence[str]) -> Callable[[], Ended
 
 def project_spec(built: BuiltSandbox, command: Sequence[str], env: Mapping[str, str] | None = None) -> RunSpec:
     """One run of one command in a project's sandbox, without anything that flags would ask for."""
+    from px.warm.places import arrange  # only here, because a run on this machine has no use for it
+
     passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    mounts, hidden = arrange(Mount(built.root, APP), (), record.home_root(), git_write=built.git_write)
     return RunSpec(
         layers=built.layers,
         argv=tuple(command),
         env={**passed, "HOME": HOME, "USER": "px", **built.variables, **(env or {})},
         cwd=InSandbox(built).inside(os.getcwd()) or APP,
-        mounts=(Mount(built.root, APP),),
+        mounts=mounts,
+        hidden=hidden,
         tty=any(os.isatty(fd) for fd in (0, 1, 2)),
         label=built.sbx_id,
     )

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from px.home import Home
     from px.project.context import Context
     from px.project.selection import Selection
 
@@ -164,7 +165,7 @@ def exclusive(context: Context, *, log: bool = True) -> Iterator[None]:
     """One px at a time may lock or build a project, and garbage is not collected meanwhile."""
     name = record_name(os.fspath(context.root)).removesuffix(".json")
     if log:
-        start_log(context.root)
+        start_log(context.home, name)
     project, collecting = context.store.lock(f"project-{name}", "this project's env"), context.home.locks / "gc"
     with disk_errors(context.home.root), project, locked(collecting, shared=True):
         yield
@@ -195,17 +196,13 @@ def _restore(path: Path, known: tuple[bytes, int] | None) -> bool:
     return True
 
 
-def start_log(root: Path) -> None:
-    """From now on, keep what is decided in the project's ``.px/logs``; a read-only project goes without."""
-    logs = root / ".px" / "logs"
+def start_log(home: Home, name: str) -> None:
+    """From now on, keep what is decided in the project's log; a home that cannot be written goes without."""
+    log = home.logs / f"{name}.log"
     try:
-        logs.mkdir(parents=True, exist_ok=True)
-        ignore = root / ".px" / ".gitignore"
-        if not ignore.exists():
-            ignore.write_text("*\n")
-        log = logs / "px.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
         if log.exists() and log.stat().st_size > LARGEST_LOG:
             log.replace(log.with_suffix(".log.1"))
         console.settings.log = log
     except OSError:
-        console.detail(f"{logs} cannot be written: nothing is logged")
+        console.detail(f"{log} cannot be written: nothing is logged")

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 from px import console
 from px.engines import choose
-from px.engines.options import extra_ca
+from px.engines.options import check_volumes, extra_ca
 from px.errors import PxError
 from px.warm import start
+from px.warm.places import arrange
+from px.warm.record import home_root
 from px.warm.spec import APP, ENV, ImageSource, Mount
 from px.warm.streams import Tail
 from px.warm.target import InSandbox, resolve
@@ -79,14 +81,20 @@ def _run_once(
         spec = spec.replace(image=_image_source(store, built))
     tail = Tail()
     code = engine.run(spec, stdout=tail if tests else None, stderr=tail)  # pytest reports on standard output
+    if code != 0:
+        explain_repository(tail.text)
     if code == _KILLED and options.memory:
         console.warn(f"the target was killed, as happens when it needs more than --memory {options.memory}")
     return code, missing_capability(tail.text, built) if code != 0 else None
 
 
 def _spec(built: BuiltSandbox, command: list[str], options: RunOptions) -> RunSpec:
+    tree, writes = Mount(built.root, APP, options.read_only), built.git_write or options.git_write
+    check_volumes(options.volumes, built.root, home_root())
+    mounts, hidden = arrange(tree, options.volumes, home_root(), git_write=writes)
     return start.project_spec(built, command, options.env).replace(
-        mounts=(Mount(built.root, APP, options.read_only), *options.volumes),
+        mounts=mounts,
+        hidden=hidden,
         network=options.network,
         limits=options.limits,
         extra_ca=extra_ca(os.environ) if "PX_EXTRA_CA" in os.environ else None,
@@ -118,6 +126,13 @@ def explain_failure(text: str, built: BuiltSandbox) -> None:
     error = missing_capability(text, built)
     if error is not None:
         show(error)
+    explain_repository(text)
+
+
+def explain_repository(text: str) -> None:
+    """Say why git could not write, if that is what a target complained about."""
+    if any(f"{APP}/.git" in line and "Read-only file system" in line for line in text.splitlines()):
+        console.warn("the repository is read-only in the sandbox; to let the target write to it: --git-write")
 
 
 def missing_capability(text: str, built: BuiltSandbox) -> PxError | None:

@@ -63,6 +63,7 @@ def build_sandbox(situation: Situation, selection: Selection, more: frozenset[st
         python=derived.profile.runtime.python,
         layers=tuple(os.fspath(layer.tree) for layer in layers),
         project_layer=own.oid if own else "",
+        git_write=derived.manifest.git_write,
         tables={name: look_at_table(name) for name in (os.fspath(pins) if pins else f"bases/{lock}", *_TABLES)},
     )
 

@@ -340,9 +340,10 @@ def test_a_directory_that_may_not_be_entered_is_not_shown() -> None:
     (root / "package").mkdir()
     (root / "package/__init__.py").write_text("")
     (root / "shut").mkdir(mode=0)
-    code = f"import json, os, pathlib, sys\nfrom {mounts.__name__} import Mounts\n"
-    code += "shown = Mounts()\nshown._share_python_files(pathlib.Path(sys.argv[1]))\nos.rmdir(shown.scratch[0])\n"
-    code += "print(json.dumps([target for _, target, _ in shown.rows[1:]]))"
+    code = f"import json, os, pathlib, sys\nfrom px.home import Home\nfrom {mounts.__name__} import Mounts\n"
+    code += "shown = Mounts(Home.from_environment())\n"
+    code += "shown._share_python_files(pathlib.Path(sys.argv[1]))\nos.rmdir(shown.scratch[0])\n"
+    code += "print(json.dumps([row[1] for row in shown.rows[1:]]))"
     command = [*become(os.geteuid() or another_user()), sys.executable, "-c", code, str(root)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -16,7 +16,7 @@ from tests.integration.sandbox.conftest import lock
 from tests.integration.sandbox.homes import clone, objects
 from tests.integration.sandbox.native import make_sdist, write_project
 from tests.support.index import serving
-from tests.support.px import PX, run_px
+from tests.support.px import PX, log_of, run_px
 from tests.support.wheels import WheelSpec
 
 USE = {
@@ -83,7 +83,7 @@ def test_an_sdist_that_looks_around_sees_only_the_sandbox(tmp_path: Path, warm: 
     made = make_sdist(sdist, "nosy", backend=look)
     root = lock(write_project(tmp_path / "p", made))
     run_px("sync", "--sandbox", cwd=root)
-    (line,) = [row for row in (root / ".px/logs/px.log").read_text().splitlines() if "SEEN" in row][-1:]
+    (line,) = [row for row in log_of(root).read_text().splitlines() if "SEEN" in row][-1:]
     assert line.partition("SEEN")[2].split()[:4] == ["False", "False", "1000", "False"], line
 
 
@@ -97,7 +97,7 @@ def test_programs_among_the_build_requirements_run_in_the_sandbox(tmp_path: Path
     with serving(tmp_path / "index") as own:
         root = lock(write_project(tmp_path / "p", made, f'[[tool.uv.index]]\nname = "own"\nurl = "{own.url}"\n'))
         run_px("sync", "--sandbox", cwd=root)
-    (line,) = [row for row in (root / ".px/logs/px.log").read_text().splitlines() if "RUN BY" in row][-1:]
+    (line,) = [row for row in log_of(root).read_text().splitlines() if "RUN BY" in row][-1:]
     assert line.endswith("RUN BY /usr/bin/python3")
 
 
@@ -111,7 +111,7 @@ def test_a_build_requirement_without_a_wheel_is_built_in_the_sandbox_too(tmp_pat
         root = lock(write_project(tmp_path / "p", made, more))
         done = run_px("sync", "--sandbox", cwd=root)
     assert "Building needed 1.0 in the sandbox" in done.stderr
-    (line,) = [row for row in (root / ".px/logs/px.log").read_text().splitlines() if "ANSWER" in row][-1:]
+    (line,) = [row for row in log_of(root).read_text().splitlines() if "ANSWER" in row][-1:]
     assert "ANSWER 42 /build/requires/needed.cpython-311" in line
 
 
@@ -126,7 +126,7 @@ def test_build_requirements_are_as_the_project_constrains_them(tmp_path: Path, w
         for constraint, got in (('["my-tool<2"]', "1.0"), ("[]", "2.0")):
             root = lock(write_project(tmp_path / "p", made, more + constraint))
             run_px("sync", "--sandbox", cwd=root)
-            (line,) = [row for row in (root / ".px/logs/px.log").read_text().splitlines() if "TOOL" in row][-1:]
+            (line,) = [row for row in log_of(root).read_text().splitlines() if "TOOL" in row][-1:]
             assert line.endswith(f"TOOL {got}")
 
 
@@ -140,7 +140,7 @@ def test_a_build_is_told_what_the_project_says(tmp_path: Path, warm: Home) -> No
     for value in ("x", "y"):
         root = lock(write_project(tmp_path / "p", made, more.format(value)))
         run_px("sync", "--sandbox", cwd=root)
-        (line,) = [row for row in (root / ".px/logs/px.log").read_text().splitlines() if "TOLD" in row][-1:]
+        (line,) = [row for row in log_of(root).read_text().splitlines() if "TOLD" in row][-1:]
         assert line.endswith(f"TOLD {{'a': '{value}'}} 1")
 
 
@@ -190,5 +190,5 @@ def test_a_build_that_turns_out_to_need_more_than_c(
     root = lock(write_project(tmp_path / "p", made))
     code = "import hidden; print(hidden.optimized)"
     assert run_px("run", "--sandbox", "python", "-c", code, cwd=root, timeout=300).stdout == "1\n"
-    (line,) = [row for row in (root / ".px/logs/px.log").read_text().splitlines() if "more than a C compiler" in row]
+    (line,) = [row for row in log_of(root).read_text().splitlines() if "more than a C compiler" in row]
     assert line.endswith(f"/{called}")

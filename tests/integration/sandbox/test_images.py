@@ -13,7 +13,7 @@ from px.home import Home
 from px.platforms import host_architecture
 from px.sandbox.layers.base import SHIPPED
 from px.store.tree import remove_tree
-from tests.support.px import run_px
+from tests.support.px import log_of, run_px
 
 
 def manifest_of(home: Home, root: Path) -> Path:
@@ -86,7 +86,7 @@ def test_an_image_of_another_format_is_refused(plain: Path, own: Home) -> None:
 
 def test_decisions_and_cache_hits_are_logged(database: Path, own: Home, tmp_path: Path) -> None:
     run_px("run", "--sandbox", "true", cwd=database)
-    log = (database / ".px/logs/px.log").read_text()
+    log = log_of(database).read_text()
     for said in (
         "base: debian-12 (the default)",
         "capability postgres: added; lock: psycopg2",

@@ -13,7 +13,7 @@ from tests.integration.sandbox.conftest import lock
 from tests.integration.sandbox.native import make_sdist, write_project
 from tests.support.elf import make_elf
 from tests.support.index import serving
-from tests.support.px import PX, run_px, snapshot
+from tests.support.px import PX, log_of, run_px, snapshot
 from tests.support.terminal import Terminal
 from tests.support.wheels import WheelSpec
 
@@ -141,7 +141,7 @@ def test_a_build_that_fails_for_reasons_of_its_own(tmp_path: Path, warm: Home) -
     assert "PX903" in done.stderr
     assert "broken 1.0 could not be built" in done.stderr
     assert "deliberately broken" in done.stderr
-    log = (root / ".px/logs/px.log").read_text()
+    log = log_of(root).read_text()
     assert "deliberately broken" in log
 
 

@@ -17,7 +17,7 @@ from tests.integration.sandbox.conftest import lock, make_plain
 from tests.integration.sandbox.homes import DOWNLOADS, EVERYTHING, clone, leftovers
 from tests.integration.sandbox.native import make_sdist, write_project
 from tests.support.needs import need
-from tests.support.px import PX, run_px, snapshot
+from tests.support.px import PX, log_of, run_px, snapshot
 from tests.support.rootfs import bubblewrap
 
 WHO = "import os; open('made', 'w').close(); print(os.getuid(), os.getcwd(), os.path.expanduser('~'))"
@@ -59,7 +59,7 @@ def test_an_ordinary_user_builds_and_runs(public: Path, seed: Home, ordinary: in
     assert (root / "made").stat().st_uid == ordinary
     assert not leftovers(home)
     assert not list((home.root / "tmp").iterdir())
-    assert (root / ".px/logs/px.log").stat().st_uid == ordinary
+    assert log_of(root, home).stat().st_uid == ordinary
     check_a_project_that_cannot_be_written(make_plain(public / "not mine"), home, ordinary)
 
 

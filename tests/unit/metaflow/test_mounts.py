@@ -4,22 +4,47 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from metaflow_extensions.sandbox.plugins.errors import Unusable
 from metaflow_extensions.sandbox.plugins.local.mounts import Mounts
 from px.home import Home
 
 
+def targets(mounts: Mounts) -> list[str]:
+    return [row[1] for row in mounts.rows]
+
+
 def test_a_home_of_px_in_a_shared_directory_is_covered(tmp_path: Path) -> None:
     """The socket of the fork server is in there, and the store that other sandboxes are made from."""
-    mounts = Mounts()
-    mounts.share(tmp_path)
-    mounts.hide(Home(tmp_path / "home"))
-    source, target, read_only = mounts.rows[-1]
-    assert (target, read_only) == (str(tmp_path / "home"), True)
-    assert list(Path(source).iterdir()) == []
+    flow, home = tmp_path / "work/flow.py", tmp_path / "work/ci/home"
+    home.mkdir(parents=True)
+    mounts = Mounts(Home(home))
+    mounts.share_working_tree(flow, str(tmp_path / "work"))
+    assert mounts.hidden == [str(home)]
+    assert str(home.parent) in targets(mounts), "it could be renamed, and another one put there"
 
 
-def test_another_home_of_px_is_not_there_anyway(tmp_path: Path) -> None:
-    mounts = Mounts()
-    mounts.share(tmp_path / "work")
-    mounts.hide(Home(tmp_path / "home"))
-    assert [target for _, target, _ in mounts.rows] == [str(tmp_path / "work")]
+def test_a_home_of_px_in_what_is_only_read_is_covered_as_well(tmp_path: Path) -> None:
+    home = tmp_path / "package/home"
+    home.mkdir(parents=True)
+    (tmp_path / "link").symlink_to("package")
+    mounts = Mounts(Home(home))
+    mounts.show(tmp_path / "link")
+    assert mounts.hidden == [str(tmp_path / "link/home")]
+
+
+def test_another_home_of_px_is_not_there_anyway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    mounts = Mounts(Home(tmp_path / "home"))
+    mounts.share_working_tree(tmp_path / "work/flow.py", "")
+    assert mounts.hidden == []
+    assert targets(mounts) == [str(tmp_path / "work"), *(f"{tmp_path}/work/{name}" for name in (".git", ".px"))]
+
+
+def test_a_flow_in_the_home_of_px_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "home/work").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "home/work")
+    with pytest.raises(Unusable, match="px's own directory"):
+        Mounts(Home(tmp_path / "home")).share_working_tree(tmp_path / "home/work/flow.py", "")

@@ -64,7 +64,18 @@ def _about_scripts(context: Context, error: PxError) -> PxError:
 
 # --- flags that `px test` has too ------------------------------------------------------------------------------
 
-_SANDBOX_FLAGS = ("engine", "volume", "env", "no_network", "read_only", "memory", "cpus", "pids", "auto_add")
+_SANDBOX_FLAGS = (
+    "engine",
+    "volume",
+    "env",
+    "no_network",
+    "read_only",
+    "git_write",
+    "memory",
+    "cpus",
+    "pids",
+    "auto_add",
+)
 
 
 def add_sandbox(parser: argparse.ArgumentParser) -> None:
@@ -89,6 +100,7 @@ def add_sandbox(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--no-network", action="store_true", help="no network, not even this machine's loopback")
     group.add_argument("--read-only", action="store_true", help="the project cannot be written to")
+    group.add_argument("--git-write", action="store_true", help="the target may write to the project's git repository")
     group.add_argument("--memory", metavar="SIZE", help="a limit such as 512m or 2g")
     group.add_argument("--cpus", metavar="N", help="a limit such as 1.5")
     group.add_argument("--pids", metavar="N", help="the most processes at once")
@@ -111,6 +123,7 @@ def run_options(args: argparse.Namespace) -> RunOptions:
         env=parse_env(args.env, os.environ),
         network=not args.no_network,
         read_only=args.read_only,
+        git_write=args.git_write,
         limits=parse_limits(memory=args.memory, cpus=args.cpus, pids=args.pids),
         memory=args.memory,
         auto_add=args.auto_add,

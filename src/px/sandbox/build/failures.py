@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from px import console
 from px.errors import PxError
 from px.sandbox.needs import patterns
 
@@ -41,7 +42,8 @@ def _without_remedy(label: str, log: str, base: str, *, by_choice: bool) -> PxEr
         fix.append(
             f"Or another base, whose libraries are of other versions than those of {base}: [tool.px.sandbox].base"
         )
-    fix.append("Read all that the build said: .px/logs/px.log")
+    if console.settings.log is not None:
+        fix.append(f"Read all that the build said: {console.settings.log}")
     return PxError("PX903", problem=f"{label} could not be built", why=why, fix=fix, whole_fix=True)
 
 

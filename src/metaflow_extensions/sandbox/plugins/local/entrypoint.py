@@ -109,6 +109,7 @@ class LocalEntrypoint(list[str]):
             "home": str(home.root),
             "layers": built.layers,
             "mounts": [*mounts.rows, [str(self._tree), INSIDE, True]],
+            "hidden": mounts.hidden,
             "scratch": mounts.scratch,
             "image": built.directory,
             "cwd": str(Path.cwd()),
@@ -123,18 +124,17 @@ class LocalEntrypoint(list[str]):
         }
 
     def _mounts(self, home: Home, python: str) -> Mounts:
-        mounts, cli_args = Mounts(), self._cli_args
-        mounts.share_working_tree(Path(self[-1]).absolute(), self._built.root)
-        mounts.hide(home)  # after the working tree, which it may lie in
+        mounts, cli_args, built = Mounts(home), self._cli_args, self._built
+        mounts.share_working_tree(Path(self[-1]).absolute(), built.root, git_write=built.git_write)
         mounts.share_datastores(cli_args.task)
         if python not in (self._built.interpreter, self._step.executable):
             mounts.show(Path(python).parent.parent)  # the environment of @conda or @pypi
         for path in cli_args.env.get("PYTHONPATH", "").split(os.pathsep):
             if path and Path(path).is_dir():
-                mounts.show(path)
+                mounts.show(Path(path))
         config_file = cli_args.top_level_options.get("local-config-file")
         if config_file:
-            mounts.show(config_file)
+            mounts.show(Path(config_file))
         return mounts
 
     def _names(self) -> list[str]:

@@ -1,6 +1,6 @@
 """Which directories of this machine a local task sees, each as narrowly as possible.
 
-* The working tree, writable, as in a plain local run.
+* The working tree, writable, as in a plain local run; but not its repository, and not px itself.
 * The datastore, read-only except for what this task writes: its own directory, the run's tags, the
   content-addressed data and the run's cards.
 * The few files that the task's command names.
@@ -15,11 +15,13 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from metaflow_extensions.sandbox.plugins.errors import Unusable
+
 if TYPE_CHECKING:
     from px.home import Home
 
 Row = list[Any]
-"""Source, target, read-only: a mount as JSON has it."""
+"""The fields of px's ``Mount``, as JSON has them."""
 # The sandbox's own files are in these directories; a mount over one of them would hide its Python.
 _SYSTEM = {Path(p) for p in ("/", "/usr", "/etc", "/var", "/opt")}
 # Too many people and programs keep files in these.
@@ -29,8 +31,11 @@ _SHARED = {Path(p) for p in ("/tmp", "/home", "/mnt", "/srv")}  # noqa: S108
 class Mounts:
     """The mounts of one task, in order: a later one lies over an earlier one."""
 
-    def __init__(self) -> None:
+    def __init__(self, home: Home) -> None:
+        self._home = home
         self.rows: list[Row] = []
+        self.hidden: list[str] = []
+        """px's own directory, where it lies in what a task sees."""
         self.scratch: list[str] = []
         """Temporary directories, to be removed after the task."""
 
@@ -38,16 +43,28 @@ class Mounts:
         """Show a directory with everything in it, writable."""
         self.rows.append([str(directory), str(directory), False])
 
-    def show(self, path: Path | str) -> None:
+    def show(self, path: Path) -> None:
         """Show a file or directory, read-only."""
         self.rows.append([str(path), str(path), True])
+        real, home = Path(path).resolve(), self._home.root.resolve()
+        if home.is_relative_to(real):
+            self.hidden.append(str(path / home.relative_to(real)))
 
-    def share_working_tree(self, script: Path, project: str) -> None:
+    def share_working_tree(self, script: Path, project: str, *, git_write: bool = False) -> None:
+        from px.errors import PxError
+        from px.warm.places import arrange
+        from px.warm.spec import Mount
+
         for root in _roots(script, project):
             if _is_too_wide(root):
                 self._share_python_files(root)
-            else:
-                self.share(root)
+                continue
+            try:
+                mounts, hidden = arrange(Mount(str(root), str(root)), (), str(self._home.root), git_write=git_write)
+            except PxError as e:
+                raise Unusable(str(e), read="docs/reference/errors.md") from None
+            self.rows += [[m.source, m.target, m.read_only, m.own] for m in mounts]
+            self.hidden += hidden
 
     def _share_python_files(self, root: Path) -> None:
         """Show only the Python files beside the flow, in an empty directory that the task may write to."""
@@ -58,13 +75,6 @@ class Mounts:
         for path in sorted(root.iterdir()):
             if _is_module(path):
                 self.show(path)
-
-    def hide(self, home: Home) -> None:
-        """Cover px's own store, if it lies in a shared directory: a task must not write there."""
-        if any(home.root.is_relative_to(target) for _, target, _ in self.rows):
-            empty = home.cache("metaflow") / "empty"
-            empty.mkdir(parents=True, exist_ok=True)
-            self.rows.append([str(empty), str(home.root), True])
 
     def share_datastores(self, task: Any) -> None:
         for root in _datastore_roots(task):
