@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import os
 import shlex
+import tempfile
 import tomllib
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from px import console, foreign
@@ -29,12 +32,12 @@ from px.sandbox.layers.system import ensure_system_layer
 from px.sandbox.manifest import governing_manifest
 from px.store.files import write_atomically
 from px.store.locks import locked
+from px.warm.places import below, hidden_in
 from px.warm.record import record_name
 from px.warm.spec import Mount, RunSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
     from px.project.context import Context
     from px.sandbox.layers.python import Ground
@@ -61,9 +64,10 @@ class SandboxUv(Uv):
         project = context.project
         back = [] if "--check" in args else [project.lock]
         back += [m.path for m in project.manifests] if command != "lock" else []
-        with context.store.draft() as draft, locked(context.home.locks / "gc", shared=True):
+        collecting = locked(context.home.locks / "gc", shared=True)
+        with context.store.draft() as draft, _over(draft.path, context.root) as over, collecting:
             box = UvBox(_ground(context), f"project-{record_name(os.fspath(context.root)).removesuffix('.json')}")
-            mounts = [_project(context, draft.path / "over"), *uv_places.beside(context, args)]
+            mounts = [_project(context, over), *uv_places.beside(context, args)]
             (draft.path / "back").mkdir()
             mounts.append(Mount(draft.path / "back", _BACK))
             done = box.run(args, self.directory, mounts, back=back, git=uv_places.ask_for_git(context, args))
@@ -106,6 +110,7 @@ class UvBox:
             argv=("/bin/sh", "-c", "; ".join([command, "code=$?", *copies, "exit $code"])),
             env={**uv_places.environment(context), "UV_CACHE_DIR": _CACHE, "UV_PYTHON": python.program},
             cwd=os.fspath(directory),
+            hidden=hidden_in(mounts, os.fspath(context.home.root)),
             mounts=(Mount(find_uv(), _UV, True), Mount(self._cache(), _CACHE), *uv_places.credentials(), *mounts),
             network=not context.offline,
             home="/tmp/home",  # noqa: S108 - inside the sandbox
@@ -136,6 +141,19 @@ def _ground(context: Context) -> Ground:
     manifest, _ = governing_manifest(context.project.manifest.path)
     base = ensure_base(context.store, load_base_lock(manifest.base, host_architecture()))
     return choose_python(context, Selection(), base)
+
+
+@contextmanager
+def _over(draft: Path, root: Path) -> Iterator[Path]:
+    """A directory for what lies over the project; with px's home in the project it is elsewhere.
+
+    The kernel makes no overlay of a directory and a part of it.
+    """
+    if below(os.path.realpath(draft), os.path.realpath(root)) is None:
+        yield draft / "over"
+        return
+    with tempfile.TemporaryDirectory(prefix="px-over-") as made:
+        yield Path(made)
 
 
 def _project(context: Context, over: Path) -> Mount:

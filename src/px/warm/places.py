@@ -51,6 +51,13 @@ def arrange(
     return tuple(mounts), tuple(hidden)
 
 
+def hidden_in(mounts: Iterable[Mount], home: str) -> tuple[str, ...]:
+    """Where px's home would be seen through these mounts, for a sandbox that only reads."""
+    home = os.path.realpath(home)
+    inner = [(mount.target, below(home, os.path.realpath(mount.source))) for mount in mounts]
+    return tuple(f"{target}/{relative}" for target, relative in inner if relative)
+
+
 def _pin(pins: dict[str, Mount], mount: Mount, source: str, relative: str) -> None:
     """Mount the directories above a place on themselves: a mount point cannot be renamed, and another put there."""
     above = os.path.dirname(relative)

@@ -14,6 +14,8 @@ import pytest
 from px.home import Home
 from px.store.tree import remove_tree
 from tests.conftest import REPO
+from tests.integration.attacks import sdists
+from tests.integration.attacks.test_locking import RUNS
 from tests.integration.metaflow.conftest import Workspace, _clean
 from tests.integration.sandbox.conftest import make_plain
 from tests.integration.sandbox.homes import clone
@@ -85,6 +87,22 @@ def test_px_home_is_not_visible_in_a_volume(inside: tuple[Path, str, str], tmp_p
         "run", "--sandbox", "--volume", f"{tmp_path}:/data", "python", "-c", look, cwd=root, PX_HOME=home
     )  # fmt: skip
     assert said.stdout == "[]\n"
+
+
+def test_px_home_is_not_visible_while_uv_locks(seed: Home, tmp_path: Path) -> None:
+    """A source distribution may be built to be resolved, and its build sees the project."""
+    root = tmp_path / "careless"
+    home = clone(seed, Home(root / "home"))
+    backend = f"""
+import os
+if os.path.isdir("{home.root}") and os.listdir("{home.root}"):
+    raise SystemExit("px's home is visible")
+{RUNS.replace("MARKER", "/nowhere")}
+"""
+    sdists.project(root, sdists.sdist(tmp_path / "sdists", "evil", backend, static=False))
+    done = run_px("sync", "--sandbox", cwd=root, check=False, PX_HOME=str(home.root))
+    remove_tree(home.root)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("part", ["", "store", "store/objects", "refs"])
