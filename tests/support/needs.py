@@ -75,6 +75,7 @@ NEEDS = {
     "docker-registry": _program("docker-registry", "--version"),
     "dockerd": Need(every(runs("dockerd", "--version"), runs("docker", "--version")), ("docker.io", "docker-cli")),
     "git": _program("git", "--version"),
+    "iproute2": _program("ip", "-Version", packages=("iproute2",)),
     "htpasswd": _program("htpasswd", "-nb", "user", "password", packages=("apache2-utils",)),
     "musl": _program("musl-gcc", "--version", packages=("musl", "musl-tools", "gcc")),
     "network namespaces": Need(runs("unshare", "--net", "true"), hint="give the tests CAP_SYS_ADMIN"),

@@ -44,6 +44,19 @@ def _in_empty_namespace() -> Iterator[None]:
         _enter(found[0])
 
 
+@contextmanager
+def in_namespace(path: str) -> Iterator[None]:
+    """This thread, in the network namespace at a path until the end of the block."""
+    outside, there = _current(), os.open(path, os.O_RDONLY)
+    try:
+        _enter(there)
+        yield
+    finally:
+        _enter(outside)
+        os.close(outside)
+        os.close(there)
+
+
 @cache
 def _namespaces() -> tuple[int, int] | None:
     """This thread's network namespace and an empty one, or None where none can be made."""

@@ -24,6 +24,9 @@ from px.warm.bubblewrap import is_own
 from px.warm.streams import Streams
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
     from px.warm.bubblewrap import Candidates
     from px.warm.spec import AnyPath, RunSpec
     from px.warm.streams import Sink
@@ -73,8 +76,9 @@ class Bubblewrap:
 
     def run(self, spec: RunSpec, *, stdin: int | None = None, stdout: Sink = None, stderr: Sink = None) -> int:
         bounds = limits.bounded(spec.limits) if spec.limits else nullcontext(())
-        with bounds as prefix, Streams(stdin, stdout, stderr) as streams:
-            code = warm.start(self.binary, self.prepared(spec), streams, prefix)
+        # The relay is forked before there are pipes and threads that it would inherit.
+        with _relay(spec) as attach, bounds as prefix, Streams(stdin, stdout, stderr) as streams:
+            code = warm.start(self.binary, self.prepared(spec), streams, prefix, attach)
         if code is None:
             raise failed_to_start(self.name)
         return code
@@ -89,6 +93,18 @@ class Bubblewrap:
             return spec
         layer = ensure_skeleton(self._home / "cache" / "engines" / "skeleton", spec)
         return spec.replace(layers=(*spec.layers, layer))
+
+
+def _relay(spec: RunSpec) -> AbstractContextManager[Callable[[int], None] | None]:
+    if spec.reach is None:
+        return nullcontext()
+    if spec.network:
+        problem = "with the host's network, a server in the sandbox has this machine's ports already"
+        example = "--network none --publish 8000"
+        raise PxError("PX040", option="--publish", value=spec.reach.publish[0], problem=problem, example=example)
+    from px.engines.network.start import relay  # most runs have no use for it
+
+    return relay(spec.reach)
 
 
 def select(found: Candidates) -> str | Problem:

@@ -20,11 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from px import console
+from px.engines.network.refusals import address_and_port
+from px.engines.network.rules import parse_publish
 from px.engines.protocol import Problem, failed_to_start
 from px.errors import PxError
 from px.process import run
 from px.warm import arguments, places, supervise
-from px.warm.spec import DataFile, RunSpec
+from px.warm.spec import DataFile, Reach, RunSpec
 from px.warm.streams import Streams, are_one_terminal
 
 if TYPE_CHECKING:
@@ -163,7 +165,7 @@ class Containers:
             *("--security-opt", "label=disable"),
             *("--hostname", spec.hostname, "--workdir", spec.cwd, "--entrypoint", spec.argv[0]),
             *(("--tty",) if spec.tty and are_one_terminal((0, 1, 2)) else ()),
-            *(() if spec.network else ("--network", "none")),
+            *_network(spec, self.name),
             *_limits(spec),
             *_temporary(spec),
             *self.private_directory(spec.home, uid, gid),
@@ -173,6 +175,18 @@ class Containers:
             *_environment(spec, files),
             *self.special(),
         ]
+
+
+def _network(spec: RunSpec, engine: str) -> list[str]:
+    """The engine's own network, or none; px's relay has no way into it."""
+    reach = spec.reach or Reach()
+    if spec.network:
+        published = map(parse_publish, reach.publish)
+        return [o for p in published for o in ("--publish", f"{address_and_port(p.host, p.port)}:{p.inside}")]
+    if spec.reach is not None:
+        flag = "--publish with --network none" if reach.publish else "--network allow"
+        raise PxError("PX917", engine=engine, flag=flag)
+    return ["--network", "none"]
 
 
 def _limits(spec: RunSpec) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from px.engines.network.modes import Wanted
 from px.errors import PxError
 from px.warm.places import below
 from px.warm.spec import Limits, Mount
@@ -31,7 +32,7 @@ class RunOptions:
     engine: str | None = None
     volumes: tuple[Mount, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
-    network: bool = True
+    network: Wanted = field(default_factory=Wanted)
     read_only: bool = False
     git_write: bool = False
     limits: Limits = field(default_factory=Limits)

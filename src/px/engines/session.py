@@ -55,6 +55,8 @@ class Session:
     """One persistent sandbox; any thread may use it."""
 
     def __init__(self, engine: Bubblewrap, spec: RunSpec):
+        if spec.reach is not None:
+            raise PxError("PX917", engine="a persistent sandbox", flag="--network allow")
         self.spec = engine.prepared(spec)
         self._lock = threading.Lock()
         self._replies: dict[int, Reply] = {}

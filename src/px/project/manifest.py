@@ -85,6 +85,13 @@ class Manifest:
         return found
 
     @property
+    def sandbox_network(self) -> dict[str, Any]:
+        """``[tool.px.sandbox.network]``, unchecked: enough to know whether a warm run will do."""
+        sandbox = self.tool("px").get("sandbox", {})
+        found = sandbox.get("network", {}) if isinstance(sandbox, dict) else {}
+        return found if isinstance(found, dict) else {"mode": found}
+
+    @property
     def is_project(self) -> bool:
         return "project" in self.document
 

@@ -48,6 +48,8 @@ class ProjectRecord:
     """Directory relative to the root, and pattern: what matches is an input."""
     inputs: dict[str, list[Any]] = field(default_factory=dict)
     """Relative path -> [size, mtime, ctime, inode, sha256], or [] where the file is not there."""
+    network: dict[str, Any] = field(default_factory=dict)
+    """The manifest's table of that name: a warm run has the host's network, or none, and no other."""
     recorded_at: int = 0
     locked: str = ""
     """The digest of the inputs for which the lock was found to match the manifest."""
@@ -63,6 +65,7 @@ class ProjectRecord:
         """Take over what the warm path must know of a project to see that it changed."""
         table = project.manifest.workspace
         self.name = project.name
+        self.network = project.manifest.sandbox_network
         self.members = [os.path.relpath(m.path.parent, project.root) for m in project.members]
         self.workspace = {"members": list(table.members), "exclude": list(table.exclude)} if table else {}
         self.globs = [

@@ -6,12 +6,14 @@ Reading is strict: what px does not know is an error that names the file and the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from packaging.utils import canonicalize_name
 
 from px import bounds
+from px.engines.network.modes import MODES, Wanted
+from px.engines.network.rules import parse_rule
 from px.errors import PxError
 from px.platforms import DEFAULT_BASE
 from px.sandbox.needs import capabilities
@@ -21,8 +23,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TABLE = ("tool", "px", "sandbox")
-KEYS = ("auto", "base", "capabilities", "exclude", "git", "pins")
+KEYS = ("auto", "base", "capabilities", "exclude", "git", "network", "pins")
 GIT_MODES = ("read-only", "read-write")
+NETWORK_KEYS = ("allow", "mode")
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class SandboxManifest:
     """Patterns, in gitignore's language, that ``px pack image`` leaves out of the image."""
     git_write: bool = False
     """Whether a target may write to the project's repository."""
+    network: Wanted = field(default_factory=Wanted)
+    """What a run may reach; nothing that is built depends on it."""
 
     pins: Path | None = None
     """The project's own pins; None if it uses px's."""
@@ -68,6 +73,7 @@ def read_manifest(path: Path, document: Mapping[str, Any] | None = None) -> Sand
         exclude=tuple(table.get("exclude", ())),
         pins=path.parent / table["pins"] if "pins" in table else None,
         git_write=table.get("git") == "read-write",
+        network=reader.network(table.get("network", {})),
     )
 
 
@@ -121,6 +127,7 @@ class _Reader:
         self._expect(table, "auto", bool, "true or false")
         self._expect(table, "pins", str, "the name of a file")
         self._expect(table, "capabilities", dict, "a table such as { postgres = true }")
+        self._expect(table, "network", dict, "a table such as { mode = 'allow', allow = ['api.example.org'] }")
         exclude = table.get("exclude", [])
         if not isinstance(exclude, list) or not all(isinstance(item, str) for item in exclude):
             raise self.fail(("exclude",), f"[tool.px.sandbox].exclude must be an array of strings, not {exclude!r}")
@@ -132,6 +139,25 @@ class _Reader:
     def _expect(self, table: dict[str, Any], key: str, kind: type, wanted: str) -> None:
         if key in table and not isinstance(table[key], kind):
             raise self.fail((key,), f"[tool.px.sandbox].{key} must be {wanted}, not {_spell(table[key])}")
+
+    def network(self, table: dict[str, Any]) -> Wanted:
+        name, allow = "[tool.px.sandbox.network]", table.get("allow", [])
+        for key in table:
+            if key not in NETWORK_KEYS:
+                raise self.fail(("network", key), f"{name} has no key {key!r}; it has {', '.join(NETWORK_KEYS)}")
+        mode = table.get("mode", "allow" if allow else None)
+        if mode is not None and mode not in MODES:
+            raise self.fail(("network", "mode"), f"{name}.mode must be one of {', '.join(MODES)}, not {_spell(mode)}")
+        if not isinstance(allow, list) or not all(isinstance(item, str) for item in allow):
+            raise self.fail(("network", "allow"), f"{name}.allow must be an array of strings, not {_spell(allow)}")
+        if allow and mode != "allow":
+            raise self.fail(("network", "allow"), f"{name}.allow has a meaning with mode = 'allow' only")
+        for item in allow:
+            try:
+                parse_rule(item)
+            except PxError as e:
+                raise self.fail(("network", "allow"), f"{name}.allow: {item!r}: {e.fields['problem']}") from None
+        return Wanted(mode, tuple(allow))
 
     def capabilities(self, table: dict[str, Any], base: str) -> tuple[frozenset[str], frozenset[str]]:
         """The names that are switched on and those that are switched off."""

@@ -42,6 +42,8 @@ EXTRA_CA = "/run/px-ca.pem"
 CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT")
 NODE_CA_VARIABLE = "NODE_EXTRA_CA_CERTS"
 IMAGE_CA = ("etc/ssl/certs/ca-certificates.crt", "etc/ssl/cert.pem")
+RESOLVER = "198.18.0.1"
+"""Where the relay of a limited network answers names (:mod:`px.engines.network`)."""
 _LOCAL_HOSTS = b"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 
 
@@ -198,6 +200,8 @@ def network_files(spec: RunSpec) -> Iterator[DataFile]:
     yield DataFile("/etc/hosts", known.rstrip(b"\n") + b"\n" + own)
     if spec.network:
         yield DataFile("/etc/resolv.conf", _read("/etc/resolv.conf"))
+    elif spec.reach is not None:
+        yield DataFile("/etc/resolv.conf", f"nameserver {RESOLVER}\n".encode())
 
 
 def _read(path: str) -> bytes:

@@ -15,6 +15,8 @@ from px.warm.streams import are_one_terminal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from px.warm.spec import AnyPath, RunSpec
     from px.warm.streams import Streams
     from px.warm.terminal import Terminal
@@ -96,25 +98,37 @@ def is_own(spec: RunSpec) -> bool:
     return not spec.layers or os.stat(spec.layers[-1]).st_uid == os.geteuid()
 
 
-def start(path: str, spec: RunSpec, streams: Streams, prefix: tuple[str, ...] = ()) -> int | None:
+def start(
+    path: str,
+    spec: RunSpec,
+    streams: Streams,
+    prefix: tuple[str, ...] = (),
+    attach: Callable[[int], None] | None = None,
+) -> int | None:
     """Run ``spec`` with the bubblewrap at ``path``; the target's exit code, or None if the sandbox could not be made.
 
-    ``prefix`` is a command that bounds what it starts (:mod:`px.engines.limits`).
+    ``prefix`` is a command that bounds what it starts (:mod:`px.engines.limits`).  ``attach`` gives the sandbox with
+    this first process its network (:mod:`px.engines.network`), before the target starts.
     """
     fds = arguments.Descriptors()
     terminal = _terminal(spec, streams)
     channel, init_end = os.pipe() if terminal is None else (-1, terminal.channel())
     info, info_end = os.pipe()
+    gate, gate_end = os.pipe() if attach is not None else (-1, -1)
     try:
         fds.add(init_end)
         argv = arguments.command(spec, fds, channel=init_end, terminal=terminal is not None)
-        argv = [*prefix, path, "--info-fd", fds.add(info_end), *argv]
+        wait = ["--block-fd", fds.add(gate)] if attach is not None else []
+        argv = [*prefix, path, "--info-fd", fds.add(info_end), *wait, *argv]
+        receiver = supervise.FirstProcess(info)
 
         def after_fork(_: int) -> None:
             fds.close()
+            if attach is not None and (pid := receiver()) is not None:
+                attach(pid)
+                os.write(gate_end, b".")
             streams.started()
 
-        receiver = supervise.FirstProcess(info)
         environment = dict(os.environ) if prefix else {}
         command = supervise.Command(argv, environment, tuple(fds.fds), streams.fds)
         if terminal is not None:
@@ -127,6 +141,8 @@ def start(path: str, spec: RunSpec, streams: Streams, prefix: tuple[str, ...] = 
     finally:
         fds.close()
         os.close(info)
+        if attach is not None:
+            os.close(gate_end)
         if terminal is None:
             os.close(channel)
         else:

@@ -131,6 +131,15 @@ class ImageSource(Frozen):
     """Write the image if need be, and say where: an archive that ``docker load`` takes."""
 
 
+class Reach(Frozen):
+    """What a sandbox with a network of its own may reach, and what of it can be reached, through a relay."""
+
+    allow: tuple[str, ...] = ()
+    """Hosts and ports (:mod:`px.engines.network.rules`)."""
+    publish: tuple[str, ...] = ()
+    """Ports of this machine that lead inside: ``[HOST:]PORT[:INSIDE]``."""
+
+
 class RunSpec(Frozen):
     """One run of one target, complete: an engine adds nothing of the host to it."""
 
@@ -144,6 +153,9 @@ class RunSpec(Frozen):
     """Directories in the sandbox over which an empty one lies; they exist."""
     files: tuple[DataFile, ...] = ()
     network: bool = True
+    """Whether the target has the network of the host, or of the engine."""
+    reach: Reach | None = None
+    """If it has not: what it has instead of nothing."""
     limits: Limits = Limits()
     tty: bool = False
     """Whether the target shares the caller's terminal."""

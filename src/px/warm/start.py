@@ -104,6 +104,9 @@ def _run_in_sandbox(target: str, arguments: Sequence[str]) -> Callable[[], Ended
     if found is None:
         return None
     built: BuiltSandbox = found[1]  # type: ignore[assignment]
+    network = found[0].get("network", {})
+    if network not in ({}, {"mode": "host"}, {"mode": "none"}):
+        return None  # the relay is no part of the warm half
     command = resolve(target, arguments, InSandbox(built))
     if command is None:
         return None
@@ -112,7 +115,7 @@ def _run_in_sandbox(target: str, arguments: Sequence[str]) -> Callable[[], Ended
     from px.warm.streams import Streams, Tail
 
     path = bubblewrap.remembered(record.home_root(), bubblewrap.candidates())
-    spec = project_spec(built, command)
+    spec = project_spec(built, command).replace(network=network != {"mode": "none"})
     if path is None or not bubblewrap.is_own(spec):
         return None
     hold_across_exec(use_lock(built.directory))

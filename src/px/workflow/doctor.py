@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 _LITTLE_SPACE = 2 * 10**9
+# A system call with the same number on every machine, and the version that can close abstract sockets.
+_LANDLOCK_CREATE_RULESET, _LANDLOCK_SCOPES = 444, 6
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ class Check:
 
 
 def examine(home: Home) -> list[Check]:
-    return [_python(), _uv(), _home(home), _disk(home), _user_namespaces(), _overlay(), *_engines(home), _store(home)]
+    kernel = [_user_namespaces(), _overlay(), _abstract_sockets()]
+    return [_python(), _uv(), _home(home), _disk(home), *kernel, *_engines(home), _store(home)]
 
 
 def _python() -> Check:
@@ -112,6 +115,25 @@ def _overlay() -> Check:
     if "\toverlay" in known:
         return Check("overlayfs", OK, "the kernel has it")
     return Check("overlayfs", WARN, "the kernel does not list it", ("sudo modprobe overlay",))
+
+
+def _abstract_sockets() -> Check:
+    """Whether px-init can close the host's abstract sockets to a sandbox that shares the host's network."""
+    version = _landlock()
+    if version >= _LANDLOCK_SCOPES:
+        return Check("abstract sockets", OK, f"closed to sandboxes in every network mode (Landlock {version})")
+    found = f"has Landlock {version}" if version > 0 else "has no Landlock"
+    finding = f"open to sandboxes with the host's network: Linux 6.12 and newer can close them, this kernel {found}"
+    return Check("abstract sockets", WARN, finding, ("px run --sandbox --network allow --allow-net HOST …",))
+
+
+def _landlock() -> int:
+    """The version of the kernel's Landlock; 0 if it has none, or has it turned off."""
+    if sys.platform != "linux":
+        return 0
+    import ctypes
+
+    return max(0, int(ctypes.CDLL(None).syscall(_LANDLOCK_CREATE_RULESET, None, 0, 1)))
 
 
 def _engines(home: Home) -> list[Check]:

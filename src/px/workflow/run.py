@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from px import console
 from px.engines import choose
+from px.engines.network.modes import Wanted, settle
 from px.engines.options import check_volumes, extra_ca
 from px.errors import PxError
 from px.warm import start
@@ -54,7 +55,7 @@ def run_in_sandbox(
         lacking = None
         try:
             built = ensure_sandbox(context, command, more).built
-            code, lacking = _run_once(context.store, built, target(built), options, tests=command == "test")
+            code, lacking = _run_once(context, built, target(built), options, tests=command == "test")
         except PxError as e:
             if e.code != "PX902" or not _may_add(context, options, e, more):
                 raise
@@ -69,16 +70,16 @@ def run_in_sandbox(
 
 
 def _run_once(
-    store: Store, built: BuiltSandbox, target: Target, options: RunOptions, *, tests: bool
+    context: Context, built: BuiltSandbox, target: Target, options: RunOptions, *, tests: bool
 ) -> tuple[int, PxError | None]:
     """The target's exit code, and the capability that it lacked if its output shows one."""
     command = resolve(*target, InSandbox(built))
     if command is None:
         raise missing_program(target[0], built) or unknown_program(target[0])
-    engine = choose(options.engine, store.home)
-    spec = _spec(built, command, options)
+    engine = choose(options.engine, context.store.home)
+    spec = _spec(context, built, command, options)
     if engine.name != "bubblewrap":
-        spec = spec.replace(image=_image_source(store, built))
+        spec = spec.replace(image=_image_source(context.store, built))
     tail = Tail()
     code = engine.run(spec, stdout=tail if tests else None, stderr=tail)  # pytest reports on standard output
     if code != 0:
@@ -88,17 +89,29 @@ def _run_once(
     return code, missing_capability(tail.text, built) if code != 0 else None
 
 
-def _spec(built: BuiltSandbox, command: list[str], options: RunOptions) -> RunSpec:
+def _spec(context: Context, built: BuiltSandbox, command: list[str], options: RunOptions) -> RunSpec:
+    network, reach = settle(options.network, _network_table(context))
     tree, writes = Mount(built.root, APP, options.read_only), built.git_write or options.git_write
     check_volumes(options.volumes, built.root, home_root())
     mounts, hidden = arrange(tree, options.volumes, home_root(), git_write=writes)
     return start.project_spec(built, command, options.env).replace(
         mounts=mounts,
         hidden=hidden,
-        network=options.network,
+        network=network,
+        reach=reach,
         limits=options.limits,
         extra_ca=extra_ca(os.environ) if "PX_EXTRA_CA" in os.environ else None,
     )
+
+
+def _network_table(context: Context) -> Wanted:
+    """``[tool.px.sandbox.network]``; the rest of the sandbox's manifest counts when it is built."""
+    manifest = context.project.manifest
+    if not manifest.sandbox_network:
+        return Wanted()
+    from px.sandbox.manifest import read_manifest
+
+    return read_manifest(manifest.path, manifest.document).network
 
 
 def _image_source(store: Store, built: BuiltSandbox) -> ImageSource:

@@ -17,7 +17,7 @@ from typing import Any
 from px.engines import choose
 from px.errors import PxError
 from px.home import Home
-from px.warm.spec import DataFile, ImageSource, Limits, Mount, RunSpec
+from px.warm.spec import DataFile, ImageSource, Limits, Mount, Reach, RunSpec
 from px.warm.streams import Tail
 
 
@@ -27,6 +27,8 @@ def spec(fields: dict[str, Any]) -> RunSpec:
     fields["mounts"] = tuple(Mount(Path(s), t, ro) for s, t, ro in fields.get("mounts", ()))
     fields["files"] = tuple(DataFile(t, c.encode()) for t, c in fields.get("files", ()))
     fields["limits"] = Limits(**fields.get("limits", {}))
+    if fields.get("reach") is not None:
+        fields["reach"] = Reach.from_json(fields["reach"])
     if fields.get("extra_ca"):
         fields["extra_ca"] = Path(fields["extra_ca"])
     if fields.get("image"):

@@ -107,7 +107,7 @@ REFUSED = {
     "local": [
         SandboxConfig(resources=Resources(gpu=1)),
         SandboxConfig(resources=Resources(disk_mb=1)),
-        SandboxConfig(network=Network(only=("10.0.0.0/8",))),
+        SandboxConfig(network=Network(only=("example.org", "not a host"))),
         SandboxConfig(image="python:3.11"),
     ],
     "e2b": [

@@ -57,9 +57,9 @@ def whole_number(options: Mapping[str, Any], key: str) -> int | None:
 
 def network(value: object) -> Network:
     # In code it is a bool or a list; on a command line, everything is text.
-    if value is None or str(value).lower() in ("true", "1", "on", "yes"):
+    if value is None or str(value).lower() in ("true", "1", "on", "yes", "host"):
         return Network()
-    if str(value).lower() in ("false", "0", "off", "no"):
+    if str(value).lower() in ("false", "0", "off", "no", "none"):
         return Network(allowed=False)
     items = value if isinstance(value, (list, tuple)) else str(value).split(",")
     return Network(only=tuple(str(item).strip() for item in items if str(item).strip()))

@@ -61,7 +61,7 @@ class SandboxDecorator(StepDecorator):
     env : Dict[str, str], optional
         Variables for the step. For secrets use `@secrets` or METAFLOW_SANDBOX_FORWARD instead.
     network : bool or str, default True
-        False cuts the network off; a string lists the only addresses that may be reached, by commas.
+        False cuts the network off; a string lists the only hosts that may be reached, by commas.
     """
 
     name = "sandbox"

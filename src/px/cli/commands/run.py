@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from px.engines.network.modes import parse_flags
 from px.engines.options import RunOptions, parse_env, parse_limits, parse_volume
 from px.errors import PxError
 
@@ -65,16 +66,8 @@ def _about_scripts(context: Context, error: PxError) -> PxError:
 # --- flags that `px test` has too ------------------------------------------------------------------------------
 
 _SANDBOX_FLAGS = (
-    "engine",
-    "volume",
-    "env",
-    "no_network",
-    "read_only",
-    "git_write",
-    "memory",
-    "cpus",
-    "pids",
-    "auto_add",
+    *("engine", "volume", "env", "network", "no_network", "allow_net", "publish"),
+    *("read_only", "git_write", "memory", "cpus", "pids", "auto_add"),
 )
 
 
@@ -98,7 +91,22 @@ def add_sandbox(parser: argparse.ArgumentParser) -> None:
         metavar="NAME[=VALUE]",
         help="set a variable, or pass on its value here",
     )
-    group.add_argument("--no-network", action="store_true", help="no network, not even this machine's loopback")
+    group.add_argument("--network", metavar="MODE", help="host (the default), none, or allow: only named hosts")
+    group.add_argument("--no-network", action="store_true", help="--network none: not even this machine's loopback")
+    group.add_argument(
+        "--allow-net",
+        action="append",
+        default=[],
+        metavar="HOST[:PORT]",
+        help="--network allow, and this host: a name, *.name, an address or a range (10.0.0.0/8:5432)",
+    )
+    group.add_argument(
+        "--publish",
+        action="append",
+        default=[],
+        metavar="[HOST:]PORT[:INSIDE]",
+        help="let a port of this machine lead to a server in the sandbox",
+    )
     group.add_argument("--read-only", action="store_true", help="the project cannot be written to")
     group.add_argument("--git-write", action="store_true", help="the target may write to the project's git repository")
     group.add_argument("--memory", metavar="SIZE", help="a limit such as 512m or 2g")
@@ -121,7 +129,7 @@ def run_options(args: argparse.Namespace) -> RunOptions:
         engine=args.engine,
         volumes=tuple(parse_volume(text, Path.cwd()) for text in args.volume),
         env=parse_env(args.env, os.environ),
-        network=not args.no_network,
+        network=parse_flags(args.network, args.no_network, args.allow_net, args.publish),
         read_only=args.read_only,
         git_write=args.git_write,
         limits=parse_limits(memory=args.memory, cpus=args.cpus, pids=args.pids),

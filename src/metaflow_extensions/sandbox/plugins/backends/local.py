@@ -30,12 +30,8 @@ class LocalBackend(SandboxBackend):
                     f"The local sandbox cannot give a step {option}={value}.",
                     fix=[f"Remove {option}= from the step, or run it at a provider: @daytona({option}={value})"],
                 )
-        if config.network.only:
-            raise Unusable(
-                "The local sandbox has its network on or off; it cannot allow single addresses.",
-                fix=["Say network=True or network=False", "Or run the step at a provider: @e2b(network=…)"],
-            )
-        self._check_machine()  # before the image, whose check needs px as well
+        self._check_machine()  # before the rest, whose checks need px as well
+        _check_network(config.network.only)
         image.check(config.image)
 
     def _check_machine(self) -> None:
@@ -74,6 +70,20 @@ class LocalBackend(SandboxBackend):
                     os.kill(record["pid"], signal.SIGKILL)  # the kernel ends the sandbox with its launcher
                 except ProcessLookupError:
                     return
+
+
+def _check_network(hosts: tuple[str, ...]) -> None:
+    from px.engines.network.rules import parse_rule
+    from px.errors import PxError
+
+    for host in hosts:
+        try:
+            parse_rule(host)
+        except PxError as e:
+            raise Unusable(
+                f"network={','.join(hosts)!r}: {host}: {e.fields['problem']}.",
+                fix=['Name hosts, with ports that are not the web\'s: network="api.example.org,db.example.org:5432"'],
+            ) from None
 
 
 def _records() -> Iterator[dict[str, Any]]:

@@ -67,7 +67,7 @@ def _register(file: str, start: dict) -> None:  # type: ignore[type-arg]
 def _run(start: dict) -> int:  # type: ignore[type-arg]
     # Only the warm half of px, because every task pays for what is imported here.
     from px.warm.hold import hold_across_exec, use_lock
-    from px.warm.spec import Limits, Mount, RunSpec
+    from px.warm.spec import Limits, Mount, Reach, RunSpec
 
     passed = {name: os.environ[name] for name in start["variables"] if name in os.environ}
     spec = RunSpec(
@@ -78,6 +78,7 @@ def _run(start: dict) -> int:  # type: ignore[type-arg]
         mounts=tuple(Mount(*row) for row in start["mounts"]),
         hidden=tuple(start["hidden"]),
         network=start["network"],
+        reach=Reach(tuple(start["allow"])) if start["allow"] else None,
         limits=Limits(memory=start["memory"], cpus=start["cpus"]),
         label=start["id"],
     )
@@ -94,7 +95,7 @@ def _run_warm(home: str, spec: RunSpec) -> int | None:
     from px.warm.streams import Streams
 
     path = bubblewrap.remembered(home, bubblewrap.candidates())
-    if path is None or spec.limits or not bubblewrap.is_own(spec):
+    if path is None or spec.limits or spec.reach or not bubblewrap.is_own(spec):
         return None
     with Streams(None, None, None) as streams:
         return bubblewrap.start(path, spec, streams)

@@ -1,0 +1,213 @@
+"""The relay of a sandbox whose network is limited: it answers names, and passes allowed connections on.
+
+Inside, each allowed name gets an address of its own, at which the relay listens; the relay looks the name up outside
+and connects to the real host.  Bytes pass unchanged, so TLS and every other protocol over TCP work as they are,
+without a proxy setting.  Addresses that a rule names are served the same way.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import ipaddress
+import resource
+import socket
+from functools import partial
+from typing import TYPE_CHECKING
+
+from px.engines.network import inside, refusals
+from px.engines.network.flow import Connection, abort
+from px.engines.network.lookup import NotAllowedError, connect
+from px.engines.network.loop import Loop
+from px.engines.network.resolver import Resolver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from px.engines.network.rules import Policy
+
+MOST = 1000
+"""Connections at once, and listeners, which every name has one or more of."""
+_EVERYWHERE = {4: "0.0.0.0", 6: "::"}  # noqa: S104 - of the sandbox's own network
+
+
+class Relay:
+    """One run's relay."""
+
+    def __init__(self, policy: Policy, channel: socket.socket):
+        self._policy, self._channel = policy, channel
+        self._loop = Loop()
+        self._refusals = refusals.Refusals()
+        self._resolver = Resolver(policy, self._loop, self._refusals, self._listen)
+        self._wide: set[tuple[int, int]] = set()
+        """Version and port of listeners at all addresses."""
+        self._connections = self._listeners = 0
+        self._most = min(MOST, _raised_limit() // 8)
+        self.run = self._loop.run
+
+    def prepare(self, published: Sequence[tuple[socket.socket, int]]) -> None:
+        """Listen everywhere; what comes before :meth:`run` waits in the kernel."""
+        self._resolver.serve(self._make(inside.DATAGRAM))
+        self._watch_refusals()
+        self._listen_at_ranges()
+        for port in self._policy.ports_of("localhost"):
+            self._listen("127.0.0.1", port)
+            with contextlib.suppress(OSError):
+                self._listen("::1", port)
+        for listener, port in published:
+            self._loop.watch(listener, partial(self._on_visitor, port))
+
+    # --- sockets of the sandbox's network ----------------------------------------------------------------------
+
+    def _make(self, kind: bytes) -> socket.socket:
+        self._channel.send(kind)
+        said, control, *_ = self._channel.recvmsg(256, socket.CMSG_SPACE(4))
+        if not control:
+            raise OSError(said.decode("utf-8", "replace") or "the sandbox's network is gone")
+        return socket.socket(fileno=array.array("i", control[0][2][:4])[0])
+
+    def _listen(self, address: str, port: int) -> None:
+        version = 6 if ":" in address else 4
+        if (version, port) in self._wide:
+            return
+        if self._listeners >= self._most:
+            raise OSError("there are too many names")
+        self._listeners += 1
+        listener = self._make(inside.STREAM6 if version == 6 else inside.STREAM)
+        try:
+            if version == 6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind((address, port))
+            listener.listen(128)
+        except BaseException:
+            listener.close()
+            raise
+        self._loop.watch(listener, self._on_connection)
+
+    def _listen_at_ranges(self) -> None:
+        wide = {(network.version, port) for network, port in self._policy.ranges if network.num_addresses > 1}
+        for version, port in sorted(wide):
+            self._listen(_EVERYWHERE[version], port)
+        self._wide.update(wide)
+        for address, port in sorted({(str(n.network_address), port) for n, port in self._policy.ranges}):
+            self._listen(address, port)
+
+    def _watch_refusals(self) -> None:
+        # If one of these cannot be had, everything is refused as well, only not said.
+        for kind in (inside.REFUSED, inside.REFUSED6):
+            with contextlib.suppress(OSError):
+                raw = self._make(kind)
+                refusals.watch_resets(raw)
+                self._loop.watch(raw, self._on_reset)
+        with contextlib.suppress(OSError):
+            raw = self._make(inside.UNREACHABLE)
+            refusals.watch_unreachable(raw)
+            self._loop.watch(raw, self._on_unreachable)
+
+    # --- connections -------------------------------------------------------------------------------------------
+
+    def _on_connection(self, listener: socket.socket) -> None:
+        client, _ = listener.accept()
+        if not self._has_room(client):
+            return
+        address, port = str(client.getsockname()[0]).partition("%")[0], client.getsockname()[1]
+        host = self._host(address, port)
+        if host is None:
+            self._give_up(client)
+        else:
+            self._loop.apart(partial(self._meet, client, host, port, partial(connect, host, port, self._policy)))
+
+    def _host(self, address: str, port: int) -> str | None:
+        """What an address inside stands for; None for one that only a listener at all addresses serves."""
+        if address in self._resolver.names:
+            return self._resolver.names[address]
+        parsed = ipaddress.ip_address(address)
+        if parsed.is_loopback and port in self._policy.ports_of("localhost"):
+            return "localhost"
+        if self._policy.allows(parsed, port):
+            return address
+        if not parsed.is_loopback:
+            self._refusals.say_refused(address, port)
+        return None
+
+    def _on_visitor(self, port: int, listener: socket.socket) -> None:
+        """Somebody outside wants a port that the sandbox publishes."""
+        visitor, _ = listener.accept()
+        if not self._has_room(visitor):
+            return
+        server = self._make(inside.STREAM)
+
+        def reach() -> socket.socket:
+            try:
+                server.connect(("127.0.0.1", port))
+            except OSError:
+                server.close()
+                raise
+            return server
+
+        self._loop.apart(partial(self._meet, visitor, "", port, reach))
+
+    def _meet(
+        self, client: socket.socket, host: str, port: int, reach: Callable[[], socket.socket]
+    ) -> Callable[[], None]:
+        """In a thread: reach the other side; what it returns joins both."""
+        try:
+            server = reach()
+        except OSError as e:
+            return partial(self._failed, client, host, port, e)
+        return partial(self._join, client, server)
+
+    def _join(self, client: socket.socket, server: socket.socket) -> None:
+        try:
+            connection = Connection(self._loop.selector, client, server, self._ended)
+        except OSError:
+            abort(server)
+            self._give_up(client)
+        else:
+            connection.advance()
+
+    def _failed(self, client: socket.socket, host: str, port: int, failure: OSError) -> None:
+        if isinstance(failure, NotAllowedError):
+            self._refusals.say_refused(failure.address, failure.port, f"{host} leads there")
+        elif host:
+            # The target's own error is a reset: its connection was accepted before this one could fail.
+            place = refusals.address_and_port(host, port)
+            self._refusals.say(f"{place} {failure}", f"{place}: {failure.strerror or failure}")
+        self._give_up(client)
+
+    def _has_room(self, client: socket.socket) -> bool:
+        self._connections += 1
+        if self._connections <= self._most:
+            return True
+        self._refusals.say("", f"the sandbox has {self._most} connections; more are refused")
+        self._give_up(client)
+        return False
+
+    def _give_up(self, client: socket.socket) -> None:
+        abort(client)
+        self._ended()
+
+    def _ended(self) -> None:
+        self._connections -= 1
+
+    # --- refusals ----------------------------------------------------------------------------------------------
+
+    def _on_reset(self, raw: socket.socket) -> None:
+        if place := refusals.refused_connection(raw):
+            host = self._resolver.names.get(place[0], place[0])
+            self._refusals.say_refused(host, place[1])
+
+    def _on_unreachable(self, raw: socket.socket) -> None:
+        place = refusals.refused_datagram(raw)
+        if place and place[0] not in self._resolver.names:  # else it may try TCP next, as browsers do
+            self._refusals.say_udp(*place)
+
+
+def _raised_limit() -> int:
+    """As many descriptors as this process may have, up to what it can use: a connection takes six, a listener one."""
+    wanted = 8 * MOST
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return max(soft, most)
