@@ -41,7 +41,10 @@ LAYERS = (
 )
 SDKS = {"e2b", "daytona", "httpx"}
 # What the extension may use of px.
-PX = ("px.workflow.", "px.project.context", "px.warm.", "px.home", "px.errors", "px.engines.bubblewrap", "px.store.")
+PX = (
+    *("px.workflow.", "px.project.context", "px.warm.", "px.home", "px.errors", "px.store."),
+    *("px.engines.bubblewrap", "px.engines.network.rules"),
+)
 
 Sources = dict[str, str]
 """The text of each module, by its path below ``plugins`` without the suffix."""

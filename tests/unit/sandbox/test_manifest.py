@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from px.engines.network.modes import Wanted
 from px.errors import PxError
 from px.sandbox.manifest import SandboxManifest, governing_manifest, read_manifest
 
@@ -37,6 +38,21 @@ def test_nothing_said_means_the_defaults(tmp_path: Path) -> None:
     assert not found.enabled | found.disabled
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", Wanted()),
+        ("[tool.px.sandbox.network]\nmode = 'none'\n", Wanted("none")),
+        (
+            "[tool.px.sandbox.network]\nallow = ['a.org', '10.0.0.0/8:22']\n",
+            Wanted("allow", ("a.org", "10.0.0.0/8:22")),
+        ),
+    ],
+)
+def test_the_network(tmp_path: Path, text: str, expected: Wanted) -> None:
+    assert read_manifest(write(tmp_path / "pyproject.toml", text)).network == expected
+
+
 def test_names_are_normalised(tmp_path: Path) -> None:
     path = write(tmp_path / "pyproject.toml", "[tool.px.sandbox.capabilities]\nPostgres = true\n")
     assert read_manifest(path).enabled == {"postgres"}
@@ -54,6 +70,12 @@ def test_names_are_normalised(tmp_path: Path) -> None:
         ("[tool.px.sandbox.capabilities]\ncurl = true\npostgres = 1\n", 3, "must be true or false, not 1"),
         ("[tool.px.sandbox.capabilities]\npostgres = true\nPostgres = true\n", 3, "twice"),
         ("[tool.px]\nsandbox = 3\n", 2, "must be a table"),
+        ("[tool.px.sandbox]\nnetwork = 'none'\n", 2, "must be a table"),
+        ("[tool.px.sandbox.network]\nmode = 'off'\n", 2, "must be one of host, none, allow"),
+        ("[tool.px.sandbox.network]\nmode = 'allow'\nallow = 'a.org'\n", 3, "must be an array of strings"),
+        ("[tool.px.sandbox.network]\nallow = ['a b']\n", 2, "'a b': it is neither a host's name nor an address"),
+        ("[tool.px.sandbox.network]\nmode = 'none'\nallow = ['a.org']\n", 3, "with mode = 'allow' only"),
+        ("[tool.px.sandbox.network]\nmode = 'none'\nalow = []\n", 3, "has no key 'alow'"),
         ("[tool.px]\nsandbox.auto = 3\n", 2, "must be true or false"),
         ("tool.px.sandbox.base = 3\n", 1, "must be a string"),
         ("[tool.px.sandbox]\ncapabilities = { postgres = 'on' }\n", 2, "must be true or false"),

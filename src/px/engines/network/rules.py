@@ -22,9 +22,17 @@ MOST_PORTS = 64
 _LABEL = "[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _NAME = re.compile(rf"(?:\*\.)?{_LABEL}(?:\.{_LABEL})*", re.ASCII)
 
-# Where clouds answer a machine's questions about itself, credentials included, beside 169.254.169.254, which is
-# link-local anyway: AWS over IPv6, Azure, Alibaba, Oracle.
-METADATA = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "168.63.129.16", "100.100.100.200", "192.0.0.192")))
+# What means this machine, its own cable, everybody at once, or a cloud's service that tells a machine about itself,
+# credentials included: 169.254.169.254 is link-local, the last ones are those of Azure, Alibaba, Oracle and AWS.
+_SPECIAL = tuple(
+    map(
+        ipaddress.ip_network,
+        ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "255.255.255.255")
+        + ("::", "::1", "fe80::/10", "ff00::/8")
+        + ("168.63.129.16", "100.100.100.200", "192.0.0.192", "fd00:ec2::254"),
+    )
+)
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 @dataclass(frozen=True)
@@ -123,12 +131,9 @@ class Policy:
         return [(rule.network, port) for rule in self.rules if rule.network is not None for port in rule.ports]
 
     def allows(self, address: Address, port: int) -> bool:
-        """Whether a rule names the address, alone or in a range, and the port.
-
-        A range that goes beyond special addresses, such as 0.0.0.0/0, does not name them.
-        """
+        """Whether a rule names the address, alone or in a range, and the port."""
         found = [network for network, open_port in self.ranges if port == open_port and address in network]
-        return any(not is_special(address) or (is_special(n[0]) and is_special(n[-1])) for n in found)
+        return any(not is_special(address) or _names_special(network) for network in found)
 
     def may_lead_to(self, name: str, address: Address, port: int) -> bool:
         """Whether an allowed name may lead to an address.
@@ -152,14 +157,15 @@ def plain(address: Address) -> Address:
     return address
 
 
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-
-
 def is_special(address: Address) -> bool:
-    """Whether an address means this machine, its own cable, or a cloud's metadata service."""
-    address = plain(address)
-    kinds = (address.is_loopback, address.is_link_local, address.is_unspecified, address.is_multicast)
-    return any(kinds) or address in METADATA or address in _THIS_NETWORK
+    """Whether an address is open only to a rule that names it."""
+    return any(plain(address) in network for network in _SPECIAL)
 
 
-_THIS_NETWORK = ipaddress.IPv4Network("0.0.0.0/8")
+def _names_special(network: Network) -> bool:
+    """Whether a range is one of special addresses: 0.0.0.0/0 contains some, but does not name them."""
+    return network.num_addresses == 1 or any(_is_within(network, special) for special in _SPECIAL)
+
+
+def _is_within(network: Network, other: Network) -> bool:
+    return network.version == other.version and network[0] in other and network[-1] in other
