@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import socket
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +14,7 @@ import pytest
 from px.home import Home
 from tests.integration.engines.conftest import eventually
 from tests.integration.sandbox.homes import leftovers, objects
-from tests.support.machine import postgres_programs
-from tests.support.needs import need
+from tests.support.postgres import running_postgres
 from tests.support.px import run_px, snapshot
 
 IMPORTS = "import psycopg2, PIL.Image; print(psycopg2.__version__.split()[0], PIL.Image.new('L', (1, 1)).size)"
@@ -52,29 +49,12 @@ def test_first_try_without_compiler_libpq_or_docker(
 
 @pytest.fixture
 def postgres() -> Iterator[int]:
-    """A PostgreSQL server on loopback, as a user who is not root; its port."""
-    need("PostgreSQL")
-    binaries = postgres_programs()
-    assert binaries is not None
-    as_user = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"] if os.geteuid() == 0 else []
-    directory = Path(tempfile.mkdtemp(prefix="px-postgres-"))
-    if as_user:
-        shutil.chown(directory, "nobody", "nogroup")
-    data = directory / "data"
+    """A PostgreSQL server on loopback; its port."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    make = [str(binaries / "initdb"), "-D", str(data), "-U", "px", "-A", "trust", "--no-sync"]
-    subprocess.run([*as_user, *make], check=True, capture_output=True, cwd=directory)
-    where = ["-h", "127.0.0.1", "-p", str(port), "-k", str(directory)]
-    serve = [str(binaries / "postgres"), "-D", str(data), *where, "-F"]
-    server = subprocess.Popen([*as_user, *serve], cwd=directory, stderr=subprocess.DEVNULL)
-    try:
+    with running_postgres("127.0.0.1", port):
         eventually("a server that listens", lambda: _listens(port))
         yield port
-    finally:
-        server.terminate()
-        server.wait(30)
-        shutil.rmtree(directory)
 
 
 def _listens(port: int) -> bool:

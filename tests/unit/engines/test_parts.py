@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from px.engines.podman import Podman
 from px.errors import PxError
 from px.warm import arguments
 from px.warm.links import Layers
-from px.warm.spec import Limits, Mount, RunSpec
+from px.warm.spec import Limits, Mount, Reach, RunSpec
 
 
 @pytest.fixture
@@ -105,6 +106,22 @@ def test_too_many_layers_for_one_mount_are_refused(tmp_path: Path) -> None:
         options(RunSpec((tmp_path / ("x" * 200),) * 30, ("true",), {}))
     with pytest.raises(PxError, match="no layers"):
         options(RunSpec((), ("true",), {}))
+
+
+def test_other_engines_publish_ports_and_refuse_what_needs_the_relay(tmp_path: Path) -> None:
+    def network(spec: RunSpec) -> list[str]:
+        found = Podman().options(spec, "name", tmp_path)
+        return [f"{a} {b}" for a, b in pairwise(found) if a in ("--network", "--publish")]
+
+    spec = RunSpec((), ("true",), {})
+    assert network(spec) == []
+    assert network(spec.replace(network=False)) == ["--network none"]
+    published = spec.replace(reach=Reach((), ("8000", "[::1]:1:2")))
+    assert network(published) == ["--publish 127.0.0.1:8000:8000", "--publish [::1]:1:2"]
+    for refused in (published.replace(network=False), spec.replace(network=False, reach=Reach(("a.org",)))):
+        with pytest.raises(PxError, match="podman cannot run a sandbox with") as caught:
+            network(refused)
+        assert caught.value.code == "PX917"
 
 
 def test_podman_is_asked_for_no_more_than_the_caller_has() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 A = 1
 _IN = 1
@@ -16,8 +16,7 @@ _LONGEST_QUESTION = 4096
 _NAME = re.compile(r"[a-z0-9_.-]{1,253}", re.ASCII)
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     """What a resolver wants to know."""
 
     number: int

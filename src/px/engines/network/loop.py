@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     Work = Callable[[socket.socket], None]
 
+_LAST_TURNS = 20
+
 
 class Loop:
     """Waits for sockets, and calls what was registered for them."""
@@ -45,11 +47,19 @@ class Loop:
             self._done.get()()
 
     def run(self, lifeline: int) -> None:
-        """Serve until the other end of the lifeline is closed."""
+        """Serve until the other end of the lifeline is closed, and then what has come by then: it may be refused."""
         self.selector.register(lifeline, selectors.EVENT_READ)
-        while True:
-            for key, _ in self.selector.select():
-                if key.fd == lifeline:
-                    return
+        while self._serve(self.selector.select(), lifeline):
+            pass
+        self.selector.unregister(lifeline)
+        for _ in range(_LAST_TURNS):
+            self._serve(self.selector.select(0), lifeline)
+
+    @staticmethod
+    def _serve(ready: list[tuple[selectors.SelectorKey, int]], lifeline: int) -> bool:
+        """Whether to go on."""
+        for key, _ in ready:
+            if key.fd != lifeline:
                 with contextlib.suppress(OSError):  # the other side may be gone again
                     key.data(key.fileobj)
+        return all(key.fd != lifeline for key, _ in ready)

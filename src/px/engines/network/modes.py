@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from px.engines.network.rules import parse_publish, parse_rule
 from px.errors import PxError
 from px.warm.spec import Reach
 
@@ -31,12 +30,15 @@ def parse_flags(mode: str | None, no_network: bool, allow: Sequence[str], publis
     if no_network and mode not in (None, "none"):
         raise _bad("--no-network", f"--network {mode}", "only one of them can be")
     mode = "none" if no_network else mode
-    for text in allow:
-        parse_rule(text)
-        if mode in ("host", "none"):
-            raise _bad("--allow-net", text, f"--network {mode} leaves nothing to allow")
-    for text in publish:
-        parse_publish(text)
+    if allow and mode in ("host", "none"):
+        raise _bad("--allow-net", allow[0], f"--network {mode} leaves nothing to allow")
+    if allow or publish:
+        from px.engines.network.rules import parse_publish, parse_rule  # most runs need no rules, and start sooner
+
+        for text in allow:
+            parse_rule(text)
+        for text in publish:
+            parse_publish(text)
     return Wanted("allow" if allow else mode, tuple(allow), tuple(publish))
 
 

@@ -10,8 +10,13 @@ import array
 import contextlib
 import ipaddress
 import os
-import socket
 import struct
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import socket
+else:
+    import _socket as socket  # the half inside uses some of this, and should start soon
 
 _MOST = 50
 _SO_ATTACH_FILTER = 26

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 MOST = 1000
 """Connections at once, and listeners, which every name has one or more of."""
-_EVERYWHERE = {4: "0.0.0.0", 6: "::"}  # noqa: S104 - of the sandbox's own network
 
 
 class Relay:
@@ -39,70 +38,50 @@ class Relay:
         self._loop = Loop()
         self._refusals = refusals.Refusals()
         self._resolver = Resolver(policy, self._loop, self._refusals, self._listen)
-        self._wide: set[tuple[int, int]] = set()
-        """Version and port of listeners at all addresses."""
+        self._wide = {port for network, port in policy.ranges if network.version == 4 and network.num_addresses > 1}
         self._connections = self._listeners = 0
         self._most = min(MOST, _raised_limit() // 8)
         self.run = self._loop.run
+        """Serve until px is gone."""
 
-    def prepare(self, published: Sequence[tuple[socket.socket, int]]) -> None:
-        """Listen everywhere; what comes before :meth:`run` waits in the kernel."""
-        self._resolver.serve(self._make(inside.DATAGRAM))
-        self._watch_refusals()
-        self._listen_at_ranges()
-        for port in self._policy.ports_of("localhost"):
-            self._listen("127.0.0.1", port)
-            with contextlib.suppress(OSError):
-                self._listen("::1", port)
+    def prepare(self, orders: Sequence[inside.Order], published: Sequence[tuple[socket.socket, int]]) -> None:
+        """Take over the sockets that the other half has made already."""
+        work: dict[str, Callable[[socket.socket], None]] = {
+            inside.RESOLVE: self._resolver.serve,
+            inside.LISTENER: self._serve,
+            inside.RESETS: self._watch_resets,
+            inside.RESETS6: self._watch_resets,
+            inside.UNREACHABLE: lambda raw: self._loop.watch(raw, self._on_unreachable),
+        }
+        for kind, _, _ in orders:
+            with contextlib.suppress(OSError):  # what may be missing
+                work[kind](self._receive())
         for listener, port in published:
             self._loop.watch(listener, partial(self._on_visitor, port))
 
     # --- sockets of the sandbox's network ----------------------------------------------------------------------
 
-    def _make(self, kind: bytes) -> socket.socket:
-        self._channel.send(kind)
+    def _receive(self) -> socket.socket:
         said, control, *_ = self._channel.recvmsg(256, socket.CMSG_SPACE(4))
         if not control:
             raise OSError(said.decode("utf-8", "replace") or "the sandbox's network is gone")
         return socket.socket(fileno=array.array("i", control[0][2][:4])[0])
 
+    def _make(self, kind: str, address: str = "", port: int = 0) -> socket.socket:
+        self._channel.send(f"{kind} {address} {port}".encode())
+        return self._receive()
+
     def _listen(self, address: str, port: int) -> None:
-        version = 6 if ":" in address else 4
-        if (version, port) in self._wide:
+        """Serve a name's address, unless a listener at all addresses does."""
+        if port in self._wide:
             return
         if self._listeners >= self._most:
             raise OSError("there are too many names")
         self._listeners += 1
-        listener = self._make(inside.STREAM6 if version == 6 else inside.STREAM)
-        try:
-            if version == 6:
-                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            listener.bind((address, port))
-            listener.listen(128)
-        except BaseException:
-            listener.close()
-            raise
+        self._serve(self._make(inside.LISTENER, address, port))
+
+    def _serve(self, listener: socket.socket) -> None:
         self._loop.watch(listener, self._on_connection)
-
-    def _listen_at_ranges(self) -> None:
-        wide = {(network.version, port) for network, port in self._policy.ranges if network.num_addresses > 1}
-        for version, port in sorted(wide):
-            self._listen(_EVERYWHERE[version], port)
-        self._wide.update(wide)
-        for address, port in sorted({(str(n.network_address), port) for n, port in self._policy.ranges}):
-            self._listen(address, port)
-
-    def _watch_refusals(self) -> None:
-        # If one of these cannot be had, everything is refused as well, only not said.
-        for kind in (inside.REFUSED, inside.REFUSED6):
-            with contextlib.suppress(OSError):
-                raw = self._make(kind)
-                refusals.watch_resets(raw)
-                self._loop.watch(raw, self._on_reset)
-        with contextlib.suppress(OSError):
-            raw = self._make(inside.UNREACHABLE)
-            refusals.watch_unreachable(raw)
-            self._loop.watch(raw, self._on_unreachable)
 
     # --- connections -------------------------------------------------------------------------------------------
 
@@ -191,6 +170,9 @@ class Relay:
         self._connections -= 1
 
     # --- refusals ----------------------------------------------------------------------------------------------
+
+    def _watch_resets(self, raw: socket.socket) -> None:
+        self._loop.watch(raw, self._on_reset)
 
     def _on_reset(self, raw: socket.socket) -> None:
         if place := refusals.refused_connection(raw):

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from px.engines.network.rules import Policy
 
 MOST_LOOKUPS = 32
-_PORT = 53
 
 
 class Resolver:
@@ -33,7 +32,6 @@ class Resolver:
         self._lookups = 0
 
     def serve(self, datagrams: socket.socket) -> None:
-        datagrams.bind((inside.FIRST, _PORT))
         self._datagrams = datagrams
         self._loop.watch(datagrams, self._on_question)
 

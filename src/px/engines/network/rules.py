@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from px.errors import PxError
 
@@ -35,14 +33,13 @@ _SPECIAL = tuple(
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """One host, or several by a pattern or a range of addresses, and the ports that are open there."""
 
     host: str
     ports: tuple[int, ...] = USUAL_PORTS
 
-    @cached_property
+    @property
     def network(self) -> Network | None:
         """The range of addresses, where the rule is one."""
         try:
@@ -92,8 +89,7 @@ def _bad(option: str, value: str, problem: str, example: str = "--allow-net db.e
     return PxError("PX040", option=option, value=value, problem=problem, example=example)
 
 
-@dataclass(frozen=True)
-class Publish:
+class Publish(NamedTuple):
     """A port of this machine that leads to a port of the sandbox."""
 
     host: str
@@ -110,25 +106,22 @@ def parse_publish(text: str, option: str = "--publish") -> Publish:
     return Publish((found[1] or "127.0.0.1").strip("[]"), port, inside)
 
 
-@dataclass(frozen=True)
 class Policy:
     """All rules of a run."""
 
-    rules: tuple[Rule, ...]
+    def __init__(self, rules: Iterable[Rule]):
+        networks = [(rule.network, rule) for rule in rules]
+        self._names = [rule for network, rule in networks if network is None]
+        self.ranges = [(network, port) for network, rule in networks if network is not None for port in rule.ports]
+        """Every range of addresses with a port that is open there."""
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Policy:
-        return cls(tuple(map(parse_rule, texts)))
+        return cls(map(parse_rule, texts))
 
     def ports_of(self, name: str) -> tuple[int, ...]:
         """The ports that are open at a host of this name; none if no rule is for it."""
-        fitting = [rule for rule in self.rules if rule.network is None and rule.names(name)]
-        return tuple(sorted({port for rule in fitting for port in rule.ports}))
-
-    @property
-    def ranges(self) -> list[tuple[Network, int]]:
-        """Every range of addresses with a port that is open there."""
-        return [(rule.network, port) for rule in self.rules if rule.network is not None for port in rule.ports]
+        return tuple(sorted({port for rule in self._names if rule.names(name) for port in rule.ports}))
 
     def allows(self, address: Address, port: int) -> bool:
         """Whether a rule names the address, alone or in a range, and the port."""
