@@ -201,6 +201,7 @@ class Daytona:
 
     async def session_exec(self, request: web.Request) -> web.Response:
         sandbox, session, body = self._sandbox(request), self._session(request), await request.json()
+        self.provider.maybe_fail("fail_exec")
         only_known(body, {"command", "runAsync", "async"})
         if session.shell.returncode is not None:
             raise failure(410, "the session has ended")
@@ -273,6 +274,7 @@ class Daytona:
 
     async def upload(self, request: web.Request) -> web.Response:
         sandbox, paths = self._sandbox(request), {}
+        self.provider.maybe_fail("fail_upload")
         async for part in await request.multipart():
             name, content = str(part.name), bytes(await part.read())  # type: ignore[union-attr]
             number, _, kind = name.partition(".")

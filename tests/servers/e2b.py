@@ -71,7 +71,7 @@ class E2B:
         self._authorized(request)
         body = await request.json()
         only_known(body, KNOWN)
-        if body["templateID"] not in TEMPLATES and body["templateID"] not in self.templates:
+        if body["templateID"] not in TEMPLATES and not self._is_ready(body["templateID"]):
             raise failure(404, f"template {body['templateID']!r} not found")
         network = body.get("allow_internet_access", True)
         sandbox = await self.provider.create(body.get("metadata") or {}, body, body.get("timeout", 15), network=network)
@@ -154,7 +154,7 @@ class E2B:
         self._authorized(request)
         body = await request.json()
         only_known(body, {"name", "cpuCount", "memoryMB"})
-        self.templates[body["name"]] = {**body, "build": uuid.uuid4().hex, "status": "waiting"}
+        self.templates[body["name"]] = {**body, "build": uuid.uuid4().hex}
         answer = {"templateID": body["name"], "buildID": self.templates[body["name"]]["build"], "public": False}
         return web.json_response({**answer, "names": [body["name"]], "tags": [], "aliases": []}, status=202)
 
@@ -162,13 +162,18 @@ class E2B:
         self._authorized(request)
         body = await request.json()
         only_known(body, {"fromImage", "fromTemplate", "force", "steps"})
-        self.templates[request.match_info["id"]].update(body, status="ready")
+        ready = time.monotonic() + self.provider.faults.build_delay
+        self.templates[request.match_info["id"]].update(body, ready=ready)
         return web.Response(status=202)
+
+    def _is_ready(self, name: str) -> bool:
+        return time.monotonic() > self.templates.get(name, {}).get("ready", float("inf"))
 
     async def template_status(self, request: web.Request) -> web.Response:
         self._authorized(request)
         template = self.templates[request.match_info["id"]]
-        answer = {"templateID": template["name"], "buildID": template["build"], "status": template["status"]}
+        status = "ready" if self._is_ready(template["name"]) else "building"
+        answer = {"templateID": template["name"], "buildID": template["build"], "status": status}
         return web.json_response({**answer, "logs": [], "logEntries": []})
 
     # --- envd ---
@@ -193,6 +198,7 @@ class E2B:
 
     async def write(self, request: web.Request) -> web.Response:
         sandbox, written = self._inside(request), []
+        self.provider.maybe_fail("fail_upload")
         if request.content_type == "application/octet-stream":
             files = [(request.query["path"], await request.read())]
         else:
@@ -208,6 +214,7 @@ class E2B:
 
     async def start(self, request: web.Request) -> web.StreamResponse:
         sandbox = self._inside(request)
+        self.provider.maybe_fail("fail_exec")
         body = _unframed(await request.read())
         config = body["process"]
         only_known(body, {"process"})

@@ -31,6 +31,8 @@ class Faults:
 
     create_delay: float = 0.0
     fail_create: int = 0
+    fail_upload: int = 0
+    fail_exec: int = 0
     fail_status: int = 500
     retry_after: int | None = None
     drop_streams: int = 0
@@ -40,6 +42,8 @@ class Faults:
     die_times: int = 0
     lose_deletes: int = 0
     """Answer this many deletions with success and do nothing."""
+    build_delay: float = 0.0
+    """Seconds that the building of a template takes."""
 
 
 @dataclass
@@ -74,14 +78,18 @@ class Provider:
         self.creations.append(request)
         if self.faults.create_delay:
             await asyncio.sleep(self.faults.create_delay)
-        if self.faults.fail_create > 0:
-            self.faults.fail_create -= 1
-            raise failure(self.faults.fail_status, "switched on by the test", self.faults.retry_after)
+        self.maybe_fail("fail_create")
         box = await Box.start(network=network)
         sandbox = Sandbox(uuid.uuid4().hex[:20], labels, request, box, time.monotonic() + seconds)
         self.sandboxes[sandbox.id] = sandbox
         self.created += 1
         return sandbox
+
+    def maybe_fail(self, fault: str) -> None:
+        left: int = getattr(self.faults, fault)
+        if left > 0:
+            setattr(self.faults, fault, left - 1)
+            raise failure(self.faults.fail_status, "switched on by the test", self.faults.retry_after)
 
     async def delete(self, sandbox: Sandbox) -> None:
         if self.faults.lose_deletes > 0:

@@ -156,14 +156,26 @@ def test_a_sandbox_that_dies_is_replaced(
     executor: Callable[..., SandboxExecutor], fresh: Server, capfd: pytest.CaptureFixture[str]
 ) -> None:
     fresh.faults(die_times=1, die_after=1.0)
-    assert executor().run(TaskSpec("echo begun; sleep 2; echo ended", {})) == 0
+    assert executor().run(TaskSpec("echo begun; sleep 2; echo ended", {}, may_rerun=True)) == 0
     assert lines(capfd.readouterr().out) == ["begun", "begun", "ended"]
 
 
-def test_a_task_that_must_not_run_twice_fails_instead(executor: Callable[..., SandboxExecutor], fresh: Server) -> None:
+def test_a_task_without_retry_is_not_run_twice(executor: Callable[..., SandboxExecutor], fresh: Server) -> None:
+    before = fresh.stats()["created"]
     fresh.faults(die_times=1, die_after=0.5)
-    with pytest.raises(SandboxGone):
-        executor().run(TaskSpec("sleep 30", {}, may_rerun=False))
+    with pytest.raises(SandboxGone, match="Allow that with @retry"):
+        executor().run(TaskSpec("sleep 30", {}))
+    assert fresh.stats()["created"] - before == 1
+
+
+@pytest.mark.parametrize("fault", ["fail_upload", "fail_exec"])
+def test_a_task_that_never_started_is_started_again(
+    executor: Callable[..., SandboxExecutor], fresh: Server, fault: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The file, or the command that starts the task, did not arrive."""
+    fresh.faults(**{fault: 1}, fail_status=503)
+    assert executor().run(TaskSpec("echo once", {})) == 0
+    assert lines(capfd.readouterr().out) == ["once"]
 
 
 def test_a_lost_deletion_is_noticed(executor: Callable[..., SandboxExecutor], fresh: Server) -> None:

@@ -117,7 +117,6 @@ REFUSED = {
     ],
     "daytona": [
         SandboxConfig(network=Network(allowed=False)),
-        SandboxConfig(network=Network(only=("example.org",))),
         SandboxConfig(image="snapshot:mine", resources=Resources(cpu=2)),
     ],
 }

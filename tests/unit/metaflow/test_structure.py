@@ -23,7 +23,7 @@ PREFIX = "metaflow_extensions.sandbox.plugins"
 # From the lowest layer to the highest.  A module may import from its own layer and from those below.
 LAYERS = (
     # SandboxBackend ABC + dataclasses, on top of the errors that everybody raises
-    ("errors",),
+    ("errors", "owner"),
     ("backend", "settings"),
     ("options", "variables"),
     # Concrete backends, on top of the parts of the local sandbox
@@ -225,7 +225,7 @@ def test_every_backend_implements_the_interface() -> None:
     for name in backends.names():
         found = backends.get_backend(name)
         assert found.name == name
-        assert found.remote == (name in backends.REMOTE)
+        assert found.remote == (name != backends.LOCAL)
         assert isinstance(found, backend.RemoteBackend) == found.remote
 
 

@@ -13,11 +13,12 @@ SANDBOX_IMAGE = from_conf("SANDBOX_IMAGE")
 # More variables of the run's environment that steps may see: names separated by commas, never values.
 SANDBOX_FORWARD = from_conf("SANDBOX_FORWARD", "")
 
+# Texts, although they are numbers: Metaflow would end with a traceback at a value that is none (settings.py checks).
 # How long a remote sandbox outlives a run that was killed. The lease is renewed while the task runs.
-SANDBOX_LEASE_SECONDS = from_conf("SANDBOX_LEASE_SECONDS", 300)
+SANDBOX_LEASE_SECONDS = from_conf("SANDBOX_LEASE_SECONDS", "300")
 
 # How often a task is started again if its sandbox cannot be made or is lost.
-SANDBOX_INFRA_RETRIES = from_conf("SANDBOX_INFRA_RETRIES", 2)
+SANDBOX_INFRA_RETRIES = from_conf("SANDBOX_INFRA_RETRIES", "2")
 
 # How many seconds it may take to make one remote sandbox. Building its image for the first time is included.
-SANDBOX_CREATE_SECONDS = from_conf("SANDBOX_CREATE_SECONDS", 600)
+SANDBOX_CREATE_SECONDS = from_conf("SANDBOX_CREATE_SECONDS", "600")

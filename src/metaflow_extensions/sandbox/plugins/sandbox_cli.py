@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any
 from metaflow import util
 from metaflow._vendor import click
 
-from metaflow_extensions.sandbox.plugins import settings
+from metaflow_extensions.sandbox.plugins import owner, settings
 from metaflow_extensions.sandbox.plugins.backend import task_labels
-from metaflow_extensions.sandbox.plugins.backends import REMOTE, get_remote_backend
+from metaflow_extensions.sandbox.plugins.backends import get_remote_backend
 from metaflow_extensions.sandbox.plugins.errors import BackendError
 from metaflow_extensions.sandbox.plugins.local import launcher
 from metaflow_extensions.sandbox.plugins.options import RESOURCES, sandbox_config
 from metaflow_extensions.sandbox.plugins.remote import metadata
-from metaflow_extensions.sandbox.plugins.remote.environment import credential_files, remote_environment
+from metaflow_extensions.sandbox.plugins.remote.environment import remote_environment
 from metaflow_extensions.sandbox.plugins.remote.log import TaskLog
 from metaflow_extensions.sandbox.plugins.remote.task import TaskSpec, task_script
 from metaflow_extensions.sandbox.plugins.sandbox_executor import RunLostError, SandboxExecutor
+from metaflow_extensions.sandbox.plugins.variables import credential_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +53,7 @@ def sandbox() -> None:
 @click.argument("code-package-sha")
 @click.argument("code-package-url")
 @click.option("--decorator", default="sandbox", help="The decorator that asked for the sandbox.")
-@click.option("--backend", required=True, type=click.Choice(sorted(REMOTE)), help="Where the sandbox is made.")
+@click.option("--backend", required=True, help="Where the sandbox is made.")
 @click.option("--executable", default=None, help="The python of the step.")
 @click.option("--cpu", default=None, help="Number of CPUs.")
 @click.option("--memory", default=None, help="Memory in MB.")
@@ -110,7 +111,7 @@ class Trampoline:
         log = TaskLog(self._task_datastore())
         executor = SandboxExecutor(
             get_remote_backend(self._own["backend"]),
-            sandbox_config(self._own, task_labels(obj.flow.name, *ids)),
+            sandbox_config(self._own, {**task_labels(obj.flow.name, *ids), owner.LABEL: owner.owner()}),
             infra_retries=settings.setting_number("SANDBOX_INFRA_RETRIES", least=0),
             keep=log.add,
             parent=os.getppid(),
@@ -154,7 +155,7 @@ class Trampoline:
             files=self._files(datastore),
             time_limit=self._own["run_time_limit"],
             fetch=self._fetch(env),
-            may_rerun=not any(d.name == "retry" and int(d.attributes["times"]) == 0 for d in decorators),
+            may_rerun=any(d.name == "retry" and int(d.attributes["times"]) > 0 for d in decorators),
         )
 
     def _command(self, executable: str) -> tuple[str, dict[str, str]]:
@@ -194,7 +195,8 @@ class Trampoline:
         return str(address), self._package["SHA"]
 
     def _files(self, datastore: str) -> dict[str, bytes]:
-        files, options = credential_files(os.environ, datastore), self._options
+        options = self._options
+        files = {name: path.read_bytes() for name, path in credential_files(os.environ, datastore).items()}
         if self._obj.metadata.TYPE == "local":
             files["seed.tgz"] = metadata.seed(self._obj.flow.name, options["run_id"], self._step, options["task_id"])
         return files

@@ -20,11 +20,9 @@ from metaflow_extensions.sandbox.plugins import backends, options, settings
 from metaflow_extensions.sandbox.plugins.backend import LocalStep
 from metaflow_extensions.sandbox.plugins.errors import BackendError, Unusable
 from metaflow_extensions.sandbox.plugins.settings import setting, setting_number
-from metaflow_extensions.sandbox.plugins.variables import forwarded
+from metaflow_extensions.sandbox.plugins.variables import credential_files, forwarded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from metaflow_extensions.sandbox.plugins.remote.fork_server import ForkServer
 
 # Fields of a task's metadata, and the variables that they are taken from.
@@ -34,6 +32,10 @@ METADATA = {
     "sandbox-image": settings.IMAGE_ID,
 }
 DEPLOYERS = ("argo-workflows", "step-functions", "airflow")
+# The commands that start tasks. The others (show, logs, dump …) work without a key, an SDK or a datastore.
+RUNS = ("run", "resume")
+# Decorators of Metaflow and of its extensions that run a step elsewhere. A step runs in one place.
+ELSEWHERE = ("batch", "kubernetes", "slurm", "snowpark", "nvidia", "nvct", "skypilot_step")
 HIDDEN = "***"
 
 
@@ -44,11 +46,12 @@ class SandboxDecorator(StepDecorator):
     Parameters
     ----------
     backend : str, default METAFLOW_SANDBOX_BACKEND, else "local"
-        "local", "daytona" or "e2b".
+        "local", "daytona", "e2b", or one that another package brings.
     cpu : float, optional
-        Number of CPUs. If `@resources` is also present, the maximum of the two is used.
+        Number of CPUs. If `@resources` is also present, the maximum of the two is used; `@resources` alone is no
+        limit on this machine.
     memory : int, optional
-        Memory in MB. If `@resources` is also present, the maximum of the two is used.
+        Memory in MB; as cpu.
     gpu : int, optional
         Number of GPUs, where the backend has them.
     disk : int, optional
@@ -62,11 +65,13 @@ class SandboxDecorator(StepDecorator):
         Variables for the step. For secrets use `@secrets` or METAFLOW_SANDBOX_FORWARD instead.
     network : bool or str, default True
         False cuts the network off; a string lists the only hosts that may be reached, by commas.
+    disabled : bool, default False
+        True keeps the step out of every sandbox, whatever `--with` says.
     """
 
     name = "sandbox"
     defaults: ClassVar[dict[str, Any]] = dict.fromkeys(
-        ("backend", *options.RESOURCES, "image", "timeout", "env", "network", "executable")
+        ("backend", *options.RESOURCES, "image", "timeout", "env", "network", "executable", "disabled")
     )
     # @conda and @pypi read these two: whether they work with this decorator, and which packages they resolve.
     supports_conda_environment = True
@@ -79,12 +84,15 @@ class SandboxDecorator(StepDecorator):
     package_url: ClassVar[str | None] = None
     fork_server: ClassVar[ForkServer | None] = None
 
+    active = False
+    """Whether this decorator runs the step: it is not disabled, and no other decorator goes before it."""
+
     def step_init(
         self,
         flow: Any,
         graph: Any,
         step_name: str,
-        decorators: Iterable[Any],
+        decorators: list[Any],
         environment: Any,
         flow_datastore: Any,
         logger: Any,
@@ -96,15 +104,60 @@ class SandboxDecorator(StepDecorator):
         self._retried = False
         self.attributes["backend"] = self.attributes["backend"] or setting("SANDBOX_BACKEND")
         self.attributes["image"] = self.attributes["image"] or setting("SANDBOX_IMAGE")
-        self.attributes.update(options.merged_resources(decorators, self))
         try:
             self.user_env = self._take_env()
+            self.active = self._goes_first(decorators)
+            if not self.active:
+                return
+            self._take_resources(logger)
             self.time_limit = options.time_limit(decorators, options.whole_number(self.attributes, "timeout"))
-            if os.environ.get(settings.WORKLOAD) or _command() == "step":
-                return  # in the sandbox, or in the fallback of @catch: the run has checked everything
-            self._check(graph[step_name])
+            self._refuse_deployment()
+            if _words()[:1] and _words()[0] in RUNS:
+                self._check(graph[step_name])
         except BackendError as e:
             raise settings.metaflow_error(e) from None
+
+    def _goes_first(self, decorators: list[Any]) -> bool:
+        """Whether this decorator runs the step: the one in the code does, else the first of ``--with``."""
+        rivals = [d for d in decorators if isinstance(d, SandboxDecorator) or d.name in ELSEWHERE]
+        own = [d for d in rivals if d.statically_defined]
+        able = [d for d in own if not _is_disabled(d)]
+        if len(able) > 1:
+            names = " and ".join(f"@{d.name}" for d in able)
+            raise Unusable(
+                f"The step {self._step_name} has {names}, and can run in one place only.",
+                fix=[f"Keep one of them: remove @{d.name}" for d in able],
+            )
+        first = (able or own or rivals)[0]
+        if first is not self or _is_disabled(self):
+            return False
+        # Other backends take every task that they are attached to, so those of --with are taken off the step.
+        decorators[:] = [d for d in decorators if d.name not in ELSEWHERE]
+        return True
+
+    def _take_resources(self, logger: Any) -> None:
+        """Merge ``@resources``.  On this machine it is a wish, as in a plain run: it bounds nothing by itself."""
+        merged = options.merged_resources(self._decorators, self)
+        if self.is_local:
+            wished, own = merged, {k: v for k, v in self.attributes.items() if v not in (None, "")}
+            merged = {k: v for k, v in merged.items() if k in own}
+            if "gpu" not in own and float(wished.get("gpu") or 0) and _words()[:1] == ["run"]:
+                logger(f"The step {self._step_name} wishes for gpu={wished['gpu']}; a local sandbox has none.")
+        self.attributes.update(merged)
+
+    def _refuse_deployment(self) -> None:
+        words = _words()
+        if words[:1] and words[0] in DEPLOYERS and "create" in words and "--help" not in words:
+            # They would start plain `step` commands and say nothing about the sandbox that is missing.
+            raise Unusable(
+                f"The step {self._step_name} has @{self.name}, but {words[0]} would run it without a sandbox: only "
+                "`run` starts sandboxes.",
+                fix=[
+                    f"Remove @{self.name} from the step and say `--with sandbox` when you run it",
+                    "Or run it here: python flow.py run",
+                ],
+                read="docs/tutorial/metaflow.md",
+            )
 
     def _take_env(self) -> dict[str, str]:
         """The values of ``env=``.  Metaflow stores attributes with every run, so only the names stay there."""
@@ -128,17 +181,6 @@ class SandboxDecorator(StepDecorator):
     def _check(self, node: Any) -> None:
         """Refuse, before anything runs, what cannot work."""
         name, step_name, datastore = str(self.attributes["backend"]), self._step_name, self._flow_datastore.TYPE
-        if _command() in DEPLOYERS:
-            # They would start plain `step` commands and say nothing about the sandbox that is missing.
-            raise Unusable(
-                f"The step {step_name} has @{self.name}, but {_command()} would run it without a sandbox: only `run` "
-                "starts sandboxes.",
-                fix=[
-                    f"Remove @{self.name} from the step and say `--with sandbox` when you run it",
-                    "Or run it here: python flow.py run",
-                ],
-                read="docs/tutorial/metaflow.md",
-            )
         backend = backends.get_backend(name)
         if self.defaults["backend"] not in (None, name):
             raise Unusable(
@@ -155,8 +197,9 @@ class SandboxDecorator(StepDecorator):
                         "Or use foreach instead of num_parallel",
                     ],
                 )
-        # These two are read again when a task starts. Here they only refuse bad values in time.
-        forwarded(os.environ, setting("SANDBOX_FORWARD") or "")
+        # These are read again when a task starts. Here they only refuse bad values in time.
+        forwarded(os.environ, setting("SANDBOX_FORWARD") or "", never=getattr(backend, "keys", ()))
+        credential_files(os.environ, datastore)
         setting_number("SANDBOX_INFRA_RETRIES", least=0)
         config = options.sandbox_config(self.attributes, {})
         backend.check(config)
@@ -171,10 +214,15 @@ class SandboxDecorator(StepDecorator):
 
     @property
     def is_local(self) -> bool:
-        return self.attributes["backend"] not in backends.REMOTE
+        return bool(self.attributes["backend"] == backends.LOCAL)
+
+    @property
+    def _starts_tasks(self) -> bool:
+        """Whether this process starts the tasks of the step.  In a task, Metaflow calls the same hooks again."""
+        return self.active and not os.environ.get(settings.WORKLOAD)
 
     def add_to_package(self) -> list[tuple[str, str]]:
-        if self.is_local or os.environ.get(settings.WORKLOAD):
+        if self.is_local or not self._starts_tasks:
             return []
         from metaflow_extensions.sandbox.plugins.remote.bytecode import compiled_modules
 
@@ -182,7 +230,7 @@ class SandboxDecorator(StepDecorator):
 
     def runtime_init(self, flow: Any, graph: Any, package: Any, run_id: str) -> None:
         self._flow, self._package, self._run_id = flow, package, run_id
-        if os.environ.get(settings.WORKLOAD):
+        if not self._starts_tasks:
             return
         if self.is_local:
             backends.get_local_backend().sandboxes({})  # removes the records of killed ones
@@ -199,13 +247,13 @@ class SandboxDecorator(StepDecorator):
     def runtime_task_created(
         self, task_datastore: Any, task_id: str, split_index: Any, input_paths: Any, is_cloned: bool, ubf_context: Any
     ) -> None:
-        if not is_cloned and not self.is_local:
+        if self.active and not is_cloned and not self.is_local:
             self._save_package_once()
 
     def runtime_step_cli(self, cli_args: Any, retry_count: int, max_user_code_retries: int, ubf_context: Any) -> None:
         self._retried = self._retried or retry_count > 0
         # After the last attempt of the user's code comes the fallback of @catch, which runs without a sandbox.
-        if os.environ.get(settings.WORKLOAD) or retry_count > max_user_code_retries:
+        if not self._starts_tasks or retry_count > max_user_code_retries:
             return
         try:
             if self.is_local:
@@ -249,7 +297,7 @@ class SandboxDecorator(StepDecorator):
             base.fork_server.stop()
             base.fork_server = None
         # Where every task ended by itself, nothing can be left. The provider need not be asked then.
-        if not (exception or self._retried) or not hasattr(self, "_run_id"):
+        if not self._starts_tasks or not (exception or self._retried) or not hasattr(self, "_run_id"):
             return
         from metaflow_extensions.sandbox.plugins.sandbox_listing import reap
 
@@ -273,7 +321,7 @@ class SandboxDecorator(StepDecorator):
     ) -> None:
         self._metadata, self._task_datastore = metadata, task_datastore
         self._task = (str(run_id), step_name, str(task_id))
-        if not os.environ.get(settings.WORKLOAD):
+        if not self.active or not os.environ.get(settings.WORKLOAD):
             return
         from metaflow.metadata_provider import MetaDatum
 
@@ -285,11 +333,11 @@ class SandboxDecorator(StepDecorator):
     def task_finished(
         self, step_name: str, flow: Any, graph: Any, is_task_ok: bool, retry_count: int, max_user_code_retries: int
     ) -> None:
-        if not os.environ.get(settings.WORKLOAD):
+        if not self.active or not os.environ.get(settings.WORKLOAD):
             return
         # Before it ends, Python collects garbage once more, which takes a tenth of a second and helps nobody.
         atexit.register(gc.freeze)
-        remote = os.environ.get(settings.BACKEND) in backends.REMOTE
+        remote = os.environ.get(settings.BACKEND) != backends.LOCAL
         # Without _metadata, the task failed before its first hook, and has recorded nothing.
         if remote and hasattr(self, "_metadata") and self._metadata.TYPE == "local":
             from metaflow_extensions.sandbox.plugins.remote.metadata import to_datastore
@@ -345,8 +393,13 @@ def _require_remote_datastore(decorator: str, backend: str, datastore: str) -> N
     )
 
 
-def _command() -> str:
-    """The command that this process runs: `run`, `step`, `sandbox`, `argo-workflows` …"""
+def _is_disabled(decorator: Any) -> bool:
+    # From the command line, everything is text.
+    return str(decorator.attributes.get("disabled")).lower() == "true"
+
+
+def _words() -> list[str]:
+    """The command that this process runs, and its arguments: `run --with …`, `argo-workflows create` …"""
     from metaflow._vendor import click
 
     # Metaflow initialises decorators before click has parsed the command, but it has kept the words that follow.
@@ -354,6 +407,6 @@ def _command() -> str:
     while context is not None:
         saved = getattr(context, "saved_args", None)
         if saved:
-            return str(saved[0])
+            return [str(word) for word in saved]
         context = context.parent
-    return ""
+    return []

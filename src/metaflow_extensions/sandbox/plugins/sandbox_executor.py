@@ -76,8 +76,11 @@ class SandboxExecutor:
                 return self.wait()
             except Unavailable as e:
                 left = self._infra_retries - attempt
-                # Once the task is uploaded, it may have run, and its side effects may have happened.
-                if not left or (self._started and not task.may_rerun):
+                # Once the task may have begun, its side effects may have happened.
+                if self._started and not task.may_rerun:
+                    e.fix = (*e.fix, "The step may have run, so px does not start it again. Allow that with @retry")
+                    raise
+                if not left:
                     raise
                 _say(f"{e.what} (This is no failure of the step. Trying again, at most {left} times.)")
                 self._pause(attempt, e.retry_after)
@@ -95,7 +98,6 @@ class SandboxExecutor:
         self._state, self._file = f"/tmp/px-{token}", f"/tmp/px-{token}.py"  # noqa: S108 - in the sandbox, not here
         env = {**task.env, settings.SANDBOX_ID: self.sandbox_id}
         self._backend.upload(self.sandbox_id, runner_file(task, env, self._state), self._file)
-        self._started = True
 
     def _create(self) -> str:
         """Make the sandbox.  If the account has no room, wait: other tasks of the run may end and make some."""
@@ -115,8 +117,9 @@ class SandboxExecutor:
 
     def wait(self) -> int:
         """Follow the task.  If the stream breaks and the sandbox lives, follow it again from the line reached."""
-        command = f"{_python()} {self._file} run"
+        run = command = f"{_python()} {self._file} run"
         failures = 0
+        self._started = True
         while True:
             reached = list(self._seen)
             problem = self._stream(command)
@@ -129,7 +132,9 @@ class SandboxExecutor:
             self._require_alive(problem)
             _say(f"The connection to sandbox {self.sandbox_id} broke; following the task again.")
             self._pause(failures - 1, None)
-            command = f"{_python()} {self._state}/runner.py follow {self._state} {self._seen[0]} {self._seen[1]}"
+            follow = f"{_python()} {self._state}/runner.py follow {self._state} {self._seen[0]} {self._seen[1]}"
+            # The first command may never have arrived. The runner makes this directory first, and only one can.
+            command = f"if [ -d {self._state} ]; then {follow}; else {run}; fi"
 
     def _stream(self, command: str) -> BackendError | None:
         """Run one command that prints the log; return what broke it, or None if it ended by itself."""

@@ -37,10 +37,14 @@ def setting(name: str) -> Any:
 
 
 def setting_number(name: str, *, least: int) -> int:
-    number = int(setting(name))
+    value = setting(name)
+    try:
+        number = int(value)
+    except ValueError:
+        number = least - 1
     if number < least:
         raise Unusable(
-            f"METAFLOW_{name}={number} is too small; it must be {least} or more.",
+            f"METAFLOW_{name}={value} is not a whole number of {least} or more.",
             fix=[f"Take the default: unset METAFLOW_{name}"],
         )
     return number

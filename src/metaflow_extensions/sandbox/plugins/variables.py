@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metaflow_extensions.sandbox.plugins.errors import Unusable
 from metaflow_extensions.sandbox.plugins.settings import setting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 # In the order in which _resolved_aws() has the values.
 AWS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_DEFAULT_REGION", "AWS_REGION")
@@ -23,7 +24,7 @@ CREDENTIALS = {
     "s3": AWS,
     "azure": (
         "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "AZURE_TENANT_ID", "AZURE_STORAGE_CONNECTION_STRING",
-        "AZURE_STORAGE_KEY",
+        "AZURE_STORAGE_KEY", "AZURE_AUTHORITY_HOST", "AZURE_CLIENT_SEND_CERTIFICATE_CHAIN",
     ),
     "gs": ("GOOGLE_CLOUD_PROJECT",),
     "local": (),
@@ -52,14 +53,15 @@ def step_variables(
     return env
 
 
-def forwarded(environ: Mapping[str, str], names: str) -> dict[str, str]:
-    """The variables that ``METAFLOW_SANDBOX_FORWARD`` names, as far as they are set."""
+def forwarded(environ: Mapping[str, str], names: str, *, never: Iterable[str] = ()) -> dict[str, str]:
+    """The variables that ``METAFLOW_SANDBOX_FORWARD`` names, as far as they are set.  ``never`` are more keys."""
     wanted = [name.strip() for name in names.split(",") if name.strip()]
+    keys = {*NEVER, *never}
     for name in wanted:
-        if name in NEVER:
+        if name in keys:
             raise Unusable(
                 f"METAFLOW_SANDBOX_FORWARD names {name}, a provider's key. Steps must never see it.",
-                fix=[f"export METAFLOW_SANDBOX_FORWARD={','.join(n for n in wanted if n not in NEVER)}"],
+                fix=[f"export METAFLOW_SANDBOX_FORWARD={','.join(n for n in wanted if n not in keys)}"],
             )
         if "=" in name:
             raise Unusable(
@@ -70,11 +72,55 @@ def forwarded(environ: Mapping[str, str], names: str) -> dict[str, str]:
 
 
 def datastore_credentials(environ: Mapping[str, str], datastore: str) -> dict[str, str]:
-    # Google's credentials are a file, which a remote task gets as one (remote/environment.py).
     found = {name: environ[name] for name in CREDENTIALS.get(datastore, ()) if environ.get(name)}
     if datastore == "s3" and "AWS_ACCESS_KEY_ID" not in found:
         found.update(_resolved_aws())
     return found
+
+
+def credential_files(environ: Mapping[str, str], datastore: str) -> dict[str, Path]:
+    """Credentials that are files, by the variables that name them; :class:`Unusable` if a step would have none.
+
+    Google's and Azure's libraries also find credentials that live in this machine or in a login here.  Those cannot
+    be handed on, so the step would fail after everything has been set up for it.
+    """
+    if datastore == "gs" and setting("DEFAULT_GCP_CLIENT_PROVIDER") == "gcp-default":
+        return {"GOOGLE_APPLICATION_CREDENTIALS": _google_file(environ)}
+    if datastore == "azure" and setting("DEFAULT_AZURE_CLIENT_PROVIDER") == "azure-default":
+        return _azure_files(environ)
+    return {}
+
+
+def _google_file(environ: Mapping[str, str]) -> Path:
+    login = "Log in: gcloud auth application-default login"
+    named = environ.get("GOOGLE_APPLICATION_CREDENTIALS")
+    directory = environ.get("CLOUDSDK_CONFIG") or Path("~/.config/gcloud").expanduser()
+    path = Path(named or Path(directory, "application_default_credentials.json"))
+    if not path.is_file():
+        found = f"GOOGLE_APPLICATION_CREDENTIALS={named} names no file" if named else f"there is no {path}"
+        raise Unusable(
+            f"The step needs Google credentials that can be handed to a sandbox, and {found}.",
+            fix=["Name the key of a service account: export GOOGLE_APPLICATION_CREDENTIALS=/path/to/key.json", login],
+        )
+    return path.absolute()
+
+
+def _azure_files(environ: Mapping[str, str]) -> dict[str, Path]:
+    certificate = environ.get("AZURE_CLIENT_CERTIFICATE_PATH")
+    principal = all(environ.get(name) for name in ("AZURE_CLIENT_ID", "AZURE_TENANT_ID"))
+    if principal and environ.get("AZURE_CLIENT_SECRET"):
+        return {}
+    if principal and certificate and Path(certificate).is_file():
+        return {"AZURE_CLIENT_CERTIFICATE_PATH": Path(certificate).absolute()}
+    found = f"AZURE_CLIENT_CERTIFICATE_PATH={certificate} names no file" if certificate else "there are none"
+    raise Unusable(
+        f"The step needs Azure credentials that can be handed to a sandbox, and {found}. A login of `az` or the "
+        "identity of this machine cannot be.",
+        fix=[
+            "Make a service principal: az ad sp create-for-rbac --name metaflow-sandbox",
+            "Name it: export AZURE_TENANT_ID=… AZURE_CLIENT_ID=… AZURE_CLIENT_SECRET=…",
+        ],
+    )
 
 
 def _resolved_aws() -> dict[str, str]:

@@ -1,9 +1,13 @@
-"""The registry: the names of the backends.  A backend's module is imported when it is used, and its SDK later still."""
+"""The registry: the names of the backends.  A backend's module is imported when it is used, and its SDK later still.
+
+Other packages bring backends through an entry point (docs/how-to/add-a-backend.md).
+"""
 
 from __future__ import annotations
 
 import difflib
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, cast
 
 from metaflow_extensions.sandbox.plugins.backend import RemoteBackend
@@ -19,25 +23,45 @@ _BACKENDS = {
     "daytona": "DaytonaBackend",
     "e2b": "E2BBackend",
 }
-# The decorators ask for this in every task, where making a backend only to ask it would be a waste.
-REMOTE = frozenset({"daytona", "e2b"})
+# The one backend that starts tasks on this machine. All others are remote, those of other packages too.
+LOCAL = "local"
+GROUP = "px.metaflow_backends"
 
 
 def names() -> tuple[str, ...]:
-    return tuple(_BACKENDS)
+    return (*_BACKENDS, *sorted({entry.name for entry in entry_points(group=GROUP)} - set(_BACKENDS)))
 
 
 def get_backend(name: str) -> SandboxBackend:
     """A new backend.  Making it needs no SDK, no key and no network."""
     if name not in _BACKENDS:
-        raise _unknown(name)
+        return _from_another_package(name)
     module = import_module(f"{__name__}.{name}")
     backend: SandboxBackend = getattr(module, _BACKENDS[name])()
     return backend
 
 
+def _from_another_package(name: str) -> RemoteBackend:
+    found = next(iter(entry_points(group=GROUP, name=name)), None)
+    if found is None:
+        raise _unknown(name)
+    try:
+        backend = found.load()()
+    except Exception as e:  # noqa: BLE001 - whatever is wrong with it, it is that package's, and px goes on
+        backend = e
+    if isinstance(backend, RemoteBackend):
+        return backend
+    package = found.dist.name if found.dist else found.value
+    raise Unusable(
+        f"The backend {name} of the package {package} cannot be used: {found.value} gives {backend!r} and not a "
+        "RemoteBackend.",
+        fix=[f"Install another version of it: pip install --upgrade {package}", f"Or none: pip uninstall {package}"],
+        read="docs/how-to/add-a-backend.md",
+    )
+
+
 def get_local_backend() -> LocalBackend:
-    return cast("LocalBackend", get_backend("local"))
+    return cast("LocalBackend", get_backend(LOCAL))
 
 
 def get_remote_backend(name: str) -> RemoteBackend:
@@ -51,10 +75,10 @@ def get_remote_backend(name: str) -> RemoteBackend:
 
 
 def _unknown(name: str) -> Unusable:
-    near = difflib.get_close_matches(name, _BACKENDS, n=1)
+    near = difflib.get_close_matches(name, names(), n=1)
     guess = near[0] if near else "local"
     return Unusable(
-        f"There is no sandbox backend called {name!r}; there are {', '.join(_BACKENDS)}.",
+        f"There is no sandbox backend called {name!r}; there are {', '.join(names())}.",
         fix=[
             f"On the command line: python flow.py run --with sandbox:backend={guess}",
             f"Or for every run: export METAFLOW_SANDBOX_BACKEND={guess}",

@@ -53,11 +53,6 @@ class DaytonaBackend(RemoteBackend):
                     "Or remove cpu=, memory=, gpu= and disk= from the step",
                 ],
             )
-        if any(not _is_cidr(address) for address in config.network.only):
-            raise Unusable(
-                f"Daytona allows networks by address, not by name: network={','.join(config.network.only)!r}.",
-                fix=['Give addresses: network="10.0.0.0/8,203.0.113.7/32"'],
-            )
 
     def load(self) -> Any:
         try:
@@ -157,7 +152,8 @@ def _parameters(daytona: Any, config: SandboxConfig) -> Any:
         "auto_stop_interval": 0,
         "auto_delete_interval": 0,
         "ttl_minutes": _minutes(config.lease_seconds),
-        "network_allow_list": ",".join(config.network.only) or None,
+        "network_allow_list": ",".join(filter(_is_cidr, config.network.only)) or None,
+        "domain_allow_list": ",".join(n for n in config.network.only if not _is_cidr(n)) or None,
     }
     # Metaflow pickles artifacts, so by default the sandbox has the run's version of Python.
     image = config.image or f"python:{sys.version_info.major}.{sys.version_info.minor}"

@@ -71,20 +71,27 @@ class E2BBackend(RemoteBackend):
         resources = config.resources
         if not _is_container_image(config.image) and resources.cpu is None and resources.memory_mb is None:
             return config.image
-        e2b = self.load()
+        from px.home import Home
+        from px.store.locks import locked
+
         name = _template_name(config)
-        if not e2b.Template.exists(name):
-            source = config.image or "base"
-            started = e2b.Template()
-            template = started.from_image(source) if _is_container_image(source) else started.from_template(source)
-            # E2B takes whole processors, and memory in even numbers of MB only.
-            e2b.Template.build(
-                template,
-                name,
-                cpu_count=None if resources.cpu is None else ceil(resources.cpu),
-                memory_mb=None if resources.memory_mb is None else resources.memory_mb + resources.memory_mb % 2,
-            )
+        # All tasks of a foreach need it at once. One builds it; the others wait, and find it.
+        with locked(Home.from_environment().sandbox / "templates" / f"{name}.lock"):
+            if not self.load().Template.exists(name):
+                self._build(name, config)
         return name
+
+    def _build(self, name: str, config: SandboxConfig) -> None:
+        e2b, resources = self.load(), config.resources
+        source = config.image or "base"
+        started = e2b.Template()
+        template = started.from_image(source) if _is_container_image(source) else started.from_template(source)
+        # E2B takes whole processors, and memory in even numbers of MB only. Without them, its own defaults hold.
+        sizes = {
+            "cpu_count": None if resources.cpu is None else ceil(resources.cpu),
+            "memory_mb": None if resources.memory_mb is None else resources.memory_mb + resources.memory_mb % 2,
+        }
+        e2b.Template.build(template, name, **sizes)
 
     def exec_script(
         self, sandbox_id: str, script: str, *, on_stdout: Callable[[str], None], on_stderr: Callable[[str], None]

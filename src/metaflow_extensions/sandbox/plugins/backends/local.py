@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from metaflow_extensions.sandbox.plugins.backend import LocalStep, SandboxBackend, SandboxConfig, SandboxInfo
 from metaflow_extensions.sandbox.plugins.errors import Unusable
 from metaflow_extensions.sandbox.plugins.local import image
+from metaflow_extensions.sandbox.plugins.owner import machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -90,11 +91,14 @@ def _records() -> Iterator[dict[str, Any]]:
     """The records of running sandboxes.  Those of killed ones are removed on the way."""
     from px.home import Home
 
+    here = machine()
     for file in sorted((Home.from_environment().sandbox / "running").glob("*.json")):
         try:
             record = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue  # its task has just ended, or is being written
+        if record.get("machine") != here:
+            continue  # a container or machine with the same home; its processes have numbers of their own
         # The run writes the file and the launcher adds its number, so without one it has not started yet.
         started = "pid" in record
         if started and _is_launcher(record["pid"], file):

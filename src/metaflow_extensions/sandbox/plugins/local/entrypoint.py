@@ -22,6 +22,7 @@ from metaflow_extensions.sandbox.plugins.local import launcher
 from metaflow_extensions.sandbox.plugins.local.image import step_sandbox
 from metaflow_extensions.sandbox.plugins.local.metaflow_tree import INSIDE, metaflow_tree
 from metaflow_extensions.sandbox.plugins.local.mounts import Mounts
+from metaflow_extensions.sandbox.plugins.owner import machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,6 +59,8 @@ def enter(step: LocalStep, cli_args: Any) -> None:
     cli_args.env.update(
         variables.step_variables(task.datastore_type, task.metadata_type, step.env, uses_secrets=step.uses_secrets)
     )
+    files = variables.credential_files(os.environ, task.datastore_type)
+    cli_args.env.update({name: str(path) for name, path in files.items()})
     cli_args.entrypoint = LocalEntrypoint(step, cli_args, built, tree)
 
 
@@ -121,6 +124,7 @@ class LocalEntrypoint(list[str]):
             "cpus": config.resources.cpu,
             "time_limit": self._step.time_limit,
             "parent": os.getpid(),
+            "machine": machine(),
             "labels": task_labels(task.flow_name, task.run_id, task.step, task.task_id, task.retries),
         }
 
@@ -133,6 +137,8 @@ class LocalEntrypoint(list[str]):
         for path in cli_args.env.get("PYTHONPATH", "").split(os.pathsep):
             if path and Path(path).is_dir():
                 mounts.show(Path(path))
+        for file in variables.credential_files(os.environ, cli_args.task.datastore_type).values():
+            mounts.show(Path(file))
         config_file = cli_args.top_level_options.get("local-config-file")
         if config_file:
             mounts.show(Path(config_file))
@@ -140,7 +146,9 @@ class LocalEntrypoint(list[str]):
 
     def _names(self) -> list[str]:
         """The variables of the launcher's environment that the task gets; it gets no others."""
-        own = [n for n in os.environ if n.startswith("METAFLOW_") and not n.startswith(_NOT_INSIDE)]
+        # The metadata service and its token are for steps that report to it.
+        outside = _NOT_INSIDE if self._cli_args.task.metadata_type == "service" else (*_NOT_INSIDE, "METAFLOW_SERVICE_")
+        own = [n for n in os.environ if n.startswith("METAFLOW_") and not n.startswith(outside)]
         names = {*own, *_PASSED, *self._cli_args.env, "METAFLOW_RUN_ID"}
         return sorted(names - set(variables.NEVER) - {"PATH", "HOME"})
 

@@ -56,7 +56,7 @@ def _die_with(parent: int) -> None:
 
 def _register(file: str, start: dict) -> None:  # type: ignore[type-arg]
     """Leave in the file what ``px sandbox ps`` shows; the rest of it was for the start only."""
-    record = {key: start[key] for key in ("id", "labels", "parent", "scratch")}
+    record = {key: start[key] for key in ("id", "labels", "parent", "machine", "scratch")}
     record["pid"] = os.getpid()
     temporary = f"{file}.tmp"  # `px sandbox ps` must not read half a record
     with open(temporary, "w", encoding="utf-8") as f:

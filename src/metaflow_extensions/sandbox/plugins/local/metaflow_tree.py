@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 INSIDE = "/opt/metaflow"
 """Where a task sees the tree."""
 # The version of the tree's layout. A change of the number makes new trees.
-LAYOUT = 3
+LAYOUT = 4
 # Where a project's packages are, and those of Debian.
 _SITE_PACKAGES = ("opt/px/env/lib/python3*/site-packages", "usr/lib/python3/dist-packages")
 
@@ -30,9 +30,11 @@ def metaflow_tree(home: Home, built: BuiltSandbox) -> Path:
     """The tree for this sandbox, made if need be."""
     import hashlib
 
+    from metaflow.metaflow_version import get_version
+
     files = sorted(_metaflow_files() + _requirement_files(built))
     # By size and time, not by content: this happens in every run, and there are a thousand files.
-    digest = hashlib.sha256(f"{LAYOUT} {built.sbx_id} {built.interpreter}\n".encode())
+    digest = hashlib.sha256(f"{LAYOUT} {built.sbx_id} {built.interpreter} {get_version()}\n".encode())
     for name, source in files:
         status = source.stat()
         digest.update(f"{name}\0{source}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
@@ -93,8 +95,11 @@ def _has(built: BuiltSandbox, name: str) -> bool:
 
 def _make(home: Home, built: BuiltSandbox, files: Files, tree: Path) -> None:
     """Copy and compile in a temporary directory, then rename it.  Another run may be doing the same."""
+    import json
     import shutil
     import tempfile
+
+    from metaflow.metaflow_version import get_version
 
     tree.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=tree.parent, prefix="new-") as temporary:
@@ -103,6 +108,8 @@ def _make(home: Home, built: BuiltSandbox, files: Files, tree: Path) -> None:
             target = draft / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
+        # Metaflow asks this file for its version first. Of a git checkout, the copy would not know it.
+        (draft / "INFO").write_text(json.dumps({"metaflow_version": get_version()}), encoding="utf-8")
         # Metaflow, and many steps, start `python`. Debian has only `python3`.
         (draft / "bin").mkdir()
         (draft / "bin" / "python").symlink_to(built.interpreter)

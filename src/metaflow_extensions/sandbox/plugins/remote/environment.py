@@ -1,4 +1,4 @@
-"""The variables and credential files of a remote task."""
+"""The variables of a remote task."""
 
 from __future__ import annotations
 
@@ -33,12 +33,3 @@ def remote_environment(
     env[settings.WORKLOAD] = "1"
     env[settings.BACKEND] = backend
     return env
-
-
-def credential_files(environ: Mapping[str, str], datastore: str) -> dict[str, bytes]:
-    """Credentials that are files: the name in the task's own directory, and the content."""
-    path = environ.get("GOOGLE_APPLICATION_CREDENTIALS", "")
-    if datastore != "gs" or not path:
-        return {}
-    with open(path, "rb") as f:
-        return {"google.json": f.read()}

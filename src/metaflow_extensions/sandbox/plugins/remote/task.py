@@ -13,6 +13,8 @@ from metaflow_extensions.sandbox.plugins.remote import runner
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+# Files among the credentials have the names of the variables that point to them.
+CREDENTIAL_FILES = ("GOOGLE_APPLICATION_CREDENTIALS", "AZURE_CLIENT_CERTIFICATE_PATH")
 # What Metaflow installs in the sandbox before a task, unless it is there.
 _REQUIRED = {"s3": ("boto3", "requests")}
 
@@ -29,8 +31,8 @@ class TaskSpec:
     """Seconds; 0 is no limit."""
     fetch: tuple[str, str] | None = None
     """Address and sha of the code package, if the address is enough to fetch it."""
-    may_rerun: bool = True
-    """Whether the task may be started again if its sandbox is lost; ``@retry(times=0)`` forbids it."""
+    may_rerun: bool = False
+    """Whether the task may be started again after it may have begun: only ``@retry`` allows that."""
 
 
 def runner_file(task: TaskSpec, env: Mapping[str, str], state: str) -> bytes:
@@ -68,7 +70,8 @@ def task_script(package_commands: list[str], download: str, bootstrap: list[str]
             'if ! command -v python >/dev/null; then mkdir -p "$PX_STATE/bin"',
             'ln -s "$(command -v python3)" "$PX_STATE/bin/python"; export PATH="$PX_STATE/bin:$PATH"; fi',
             # Here and not among the variables, because only the sandbox knows this path.
-            'if [ -e "$PX_STATE/google.json" ]; then export GOOGLE_APPLICATION_CREDENTIALS="$PX_STATE/google.json"; fi',
+            f"for name in {' '.join(CREDENTIAL_FILES)}; do",
+            'if [ -e "$PX_STATE/$name" ]; then export "$name=$PX_STATE/$name"; fi; done',
             _skip_installation(_REQUIRED.get(datastore, ())),
             package.replace(_unescaped(download), fetched) + " || exit 1",
             # In the directory of the code package, where Metaflow looks for .metaflow.
