@@ -16,6 +16,7 @@ from unittest.mock import Mock
 import pytest
 
 from metaflow_extensions.sandbox.plugins.backend import LABEL, Network, Resources, SandboxConfig
+from metaflow_extensions.sandbox.plugins.backends import daytona as daytona_backend
 from metaflow_extensions.sandbox.plugins.backends import get_remote_backend
 from metaflow_extensions.sandbox.plugins.errors import Refused, SandboxGone, Unavailable
 from metaflow_extensions.sandbox.plugins.remote.task import TaskSpec
@@ -254,6 +255,39 @@ def test_options_reach_the_provider_or_are_refused(executor: Callable[..., Sandb
             assert asked["templateID"].startswith("px-")
     finally:
         backend.destroy(sandbox)
+
+
+def test_one_builds_a_template_and_the_others_wait(
+    executor: Callable[..., SandboxExecutor], fresh: Server, tmp_path: Path
+) -> None:
+    """Each task of a foreach is a process of its own; all of them need the template at the same moment."""
+    if fresh.kind != "e2b":
+        return  # Daytona builds an image when a sandbox asks for it, and knows it by its content
+    fresh.faults(build_delay=2)
+    program = (
+        "from metaflow_extensions.sandbox.plugins.backend import *\n"
+        "from metaflow_extensions.sandbox.plugins.backends import get_remote_backend\n"
+        f"config = SandboxConfig(resources=Resources(cpu=3), labels={LABELS!r})\n"
+        "backend = get_remote_backend('e2b')\n"
+        "backend.destroy(backend.create(config))\n"
+    )
+    env = {**os.environ, **fresh.env, "PX_HOME": str(tmp_path)}
+    tasks = [subprocess.Popen([sys.executable, "-c", program], env=env) for _ in range(4)]
+    assert [task.wait(timeout=120) for task in tasks] == [0] * 4
+    assert fresh.stats()["requests"].count("POST /v3/templates") == 1
+
+
+def test_names_and_addresses_of_the_network(executor: Callable[..., SandboxExecutor], fresh: Server) -> None:
+    """Both providers take names; Daytona has a list of its own for them.  The servers refuse both, and say which."""
+    backend = get_remote_backend(fresh.kind)
+    config = SandboxConfig(network=Network(only=("10.0.0.0/8", "api.example.org", "203.0.113.7/32")), labels=LABELS)
+    backend.check(config)
+    with pytest.raises(Refused, match="domainAllowList" if fresh.kind == "daytona" else "network"):
+        backend.create(config)
+    if fresh.kind == "daytona":
+        parameters = daytona_backend._parameters(backend.load(), config)
+        assert parameters.network_allow_list == "10.0.0.0/8,203.0.113.7/32"
+        assert parameters.domain_allow_list == "api.example.org"
 
 
 def test_the_servers_fail_closed(executor: Callable[..., SandboxExecutor], fresh: Server) -> None:

@@ -11,11 +11,15 @@ from typing import Any
 
 import pytest
 
+from metaflow_extensions.sandbox.plugins import owner
 from metaflow_extensions.sandbox.plugins.backend import LABEL, SandboxConfig
 from metaflow_extensions.sandbox.plugins.backends import get_backend, get_remote_backend
+from metaflow_extensions.sandbox.plugins.sandbox_listing import reap
 from px.home import Home
 
 from .conftest import Server, Workspace
+
+OWNER = "from metaflow_extensions.sandbox.plugins.owner import owner; print(owner())"
 
 
 def px(workspace: Workspace, *args: str, **env: str) -> tuple[int, dict[str, Any]]:
@@ -36,9 +40,10 @@ def test_what_a_provider_has_is_listed_and_what_was_left_is_ended(
     for name, value in fresh.env.items():
         monkeypatch.setenv(name, value)
     backend = get_remote_backend(fresh.kind)
-    labels = {LABEL: "metaflow", "flow": "LostFlow", "run": "77", "step": "s", "task": "1"}
-    left = backend.create(SandboxConfig(labels=labels, lease_seconds=600))
-    other = backend.create(SandboxConfig(labels={**labels, "flow": "OtherFlow"}, lease_seconds=600))
+    gone = subprocess.run([sys.executable, "-c", OWNER], capture_output=True, text=True, check=True).stdout.strip()
+    labels = {LABEL: "metaflow", "flow": "LostFlow", "run": "77", "step": "s", "task": "1", "owner": gone}
+    left = backend.create(SandboxConfig(labels=labels, lease_seconds=36000))
+    other = backend.create(SandboxConfig(labels={**labels, "flow": "OtherFlow"}, lease_seconds=36000))
     try:
         code, details = px(workspace, "ps", "--flow", "LostFlow", **fresh.env)
         assert code == 0
@@ -50,6 +55,30 @@ def test_what_a_provider_has_is_listed_and_what_was_left_is_ended(
         assert fresh.stats()["alive"] == [other]
     finally:
         backend.destroy(other)
+
+
+def test_what_others_with_the_same_key_use_is_left_alone(
+    workspace: Workspace, fresh: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sandboxes of another machine, of a process that lives, and of one that nobody knows: with the same run's name."""
+    for name, value in fresh.env.items():
+        monkeypatch.setenv(name, value)
+    backend = get_remote_backend(fresh.kind)
+    labels = {LABEL: "metaflow", "flow": "LostFlow", "run": "77", "step": "s", "task": "1"}
+    owners = [owner.owner(), owner.owner().replace(owner.machine(), "0" * 16), "", f"{owner.machine()}-1-0"]
+    made = [backend.create(SandboxConfig(labels={**labels, "owner": o}, lease_seconds=36000)) for o in owners]
+    try:
+        assert reap(fresh.kind, {"flow": "LostFlow", "run": "77", "step": "s"}) == [
+            f"Ended the {fresh.kind} sandbox {made[3]}, which the run had left."
+        ], "process 1 lives, but began at another time than the owner"
+        code, details = px(workspace, "reap", "--flow", "LostFlow", "--run", "77", **fresh.env)
+        assert (code, details["ended"]) == (0, [])
+        assert sorted(fresh.stats()["alive"]) == sorted(made[:3])
+        code, details = px(workspace, "reap", "--run", "77", "--all", **fresh.env)
+        assert sorted(row["id"] for row in details["ended"]) == sorted(made[:3])
+    finally:
+        for sandbox in made:
+            backend.destroy(sandbox)
 
 
 @pytest.mark.parametrize("command", ["ps", "reap"])
@@ -74,12 +103,14 @@ def test_what_killed_tasks_left_is_swept_away(tmp_path: Path, monkeypatch: pytes
         "never-started-by-us": {"parent": os.getpid()},
         "killed": {"parent": 1, "pid": gone.pid},
         "about-to-start": {"parent": 1},
+        "of-another-container": {"parent": gone.pid, "pid": gone.pid, "machine": "0" * 16},
     }
     for name, record in records.items():
         scratch = tmp_path / f"scratch-{name}"
         scratch.mkdir()
-        content = {"id": name, "labels": {}, "scratch": [str(scratch)], **record}
+        content = {"id": name, "labels": {}, "scratch": [str(scratch)], "machine": owner.machine(), **record}
         (running / f"{name}.json").write_text(json.dumps(content))
     assert get_backend("local").sandboxes({}) == []
-    assert [file.stem for file in running.iterdir()] == ["about-to-start"]
-    assert [path.name for path in tmp_path.glob("scratch-*")] == ["scratch-about-to-start"]
+    kept = ["about-to-start", "of-another-container"]
+    assert sorted(file.stem for file in running.iterdir()) == kept
+    assert sorted(path.name for path in tmp_path.glob("scratch-*")) == [f"scratch-{name}" for name in kept]

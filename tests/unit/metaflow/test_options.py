@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from metaflow.plugins.resources_decorator import ResourcesDecorator
 from metaflow.plugins.timeout_decorator import TimeoutDecorator
 
 from metaflow_extensions.sandbox.plugins import options, variables
 from metaflow_extensions.sandbox.plugins.backend import Network, Resources, SandboxConfig
-from metaflow_extensions.sandbox.plugins.backends import get_backend
+from metaflow_extensions.sandbox.plugins.backends import get_backend, names
 from metaflow_extensions.sandbox.plugins.errors import Unusable
 from metaflow_extensions.sandbox.plugins.sandbox_cli import Trampoline
 from metaflow_extensions.sandbox.plugins.sandbox_decorator import (
@@ -149,6 +151,44 @@ def test_only_the_datastores_own_credentials_cross() -> None:
     assert variables.datastore_credentials(environ, "s3") == {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
     assert variables.datastore_credentials(environ, "azure") == {"AZURE_CLIENT_SECRET": "c"}
     assert variables.datastore_credentials(environ, "local") == {}
+
+
+GOOGLE, AZURE = "GOOGLE_APPLICATION_CREDENTIALS", "AZURE_CLIENT_CERTIFICATE_PATH"
+
+
+def test_credentials_are_found_where_metaflow_finds_them(tmp_path: Path) -> None:
+    """Google's library reads the file that is named, else that of a login; Azure's the variables of a principal."""
+    login = tmp_path / "application_default_credentials.json"
+    named = tmp_path / "key.json"
+    for path in (login, named):
+        path.write_text("{}")
+    configured = {"CLOUDSDK_CONFIG": str(tmp_path)}
+    assert variables.credential_files(configured, "gs") == {GOOGLE: login}
+    assert variables.credential_files({**configured, GOOGLE: str(named)}, "gs") == {GOOGLE: named}
+    principal = {"AZURE_CLIENT_ID": "a", "AZURE_TENANT_ID": "b"}
+    assert variables.credential_files({**principal, "AZURE_CLIENT_SECRET": "c"}, "azure") == {}
+    assert variables.credential_files({**principal, AZURE: str(named)}, "azure") == {AZURE: named}
+    assert variables.credential_files({}, "s3") == variables.credential_files({}, "local") == {}
+
+
+@pytest.mark.parametrize(
+    ("environ", "datastore", "said"),
+    [
+        ({GOOGLE: "/nowhere/key.json"}, "gs", "/nowhere/key.json names no file"),
+        ({"CLOUDSDK_CONFIG": "/nowhere"}, "gs", "gcloud auth application-default login"),
+        ({}, "azure", "az ad sp create-for-rbac"),
+        ({"AZURE_CLIENT_ID": "a", "AZURE_TENANT_ID": "b", AZURE: "/nowhere.pem"}, "azure", "/nowhere.pem names no"),
+    ],
+)
+def test_credentials_that_cannot_be_handed_on(environ: dict[str, str], datastore: str, said: str) -> None:
+    with pytest.raises(Unusable) as raised:
+        variables.credential_files(environ, datastore)
+    assert said in str(raised.value)
+
+
+def test_the_keys_of_all_backends_are_known() -> None:
+    keys = {key for name in names() for key in getattr(get_backend(name), "keys", ())}
+    assert keys <= set(variables.NEVER)
 
 
 def test_the_name_of_a_flow_is_one_word_of_the_remote_command(monkeypatch: pytest.MonkeyPatch) -> None:

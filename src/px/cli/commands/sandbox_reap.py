@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_selection(parser)
-    parser.add_argument("--all", action="store_true", help="end also those whose run is still going on")
+    parser.add_argument("--all", action="store_true", help="end also those in use, here or on other machines")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be ended")
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
     listed, problems = found(args)
-    rows = [row for row in listed if args.all or args.run or row["state"] == "orphaned"]
+    rows = [row for row in listed if args.all or row["state"] == "orphaned"]
     failed = 0
     for row in rows:
         console.info(f"{'would end' if args.dry_run else 'ending'} {row['backend']} {row['id']}")
