@@ -4,6 +4,8 @@
 task hooks there.
 """
 
+import sys
+
 STEP_DECORATORS_DESC = [
     ("sandbox", ".sandbox_decorator.SandboxDecorator"),
     ("daytona", ".sandbox_decorator.DaytonaDecorator"),
@@ -13,3 +15,6 @@ STEP_DECORATORS_DESC = [
 TRAMPOLINE_CLIS_DESC = [
     ("sandbox", ".sandbox_cli.cli"),
 ]
+# Older versions of Metaflow have one list for all commands. Metaflow is not imported: `px sandbox ps` need not wait for it.
+if not hasattr(sys.modules.get("metaflow.extension_support.plugins"), "get_trampoline_cli_names"):
+    CLIS_DESC = TRAMPOLINE_CLIS_DESC

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from hashlib import sha256
+from inspect import signature
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -98,8 +99,11 @@ class E2BBackend(RemoteBackend):
     ) -> ExecResult:
         e2b = self.load()
         with self.asking("run a command", sandbox_id):
+            run = self._handle(sandbox_id).commands.run
+            # From 2.63 on the SDK need not keep the whole output.
+            more = {"retain_output": False} if "retain_output" in signature(run).parameters else {}
             # Timeout 0 is none; by default the SDK kills the command after a minute.
-            running = self._handle(sandbox_id).commands.run(script, background=True, timeout=0, retain_output=False)
+            running = run(script, background=True, timeout=0, **more)
             try:
                 running.wait(on_stdout=on_stdout, on_stderr=on_stderr)
             except e2b.CommandExitException as e:  # how the SDK tells an exit code that is not 0
@@ -148,11 +152,11 @@ class E2BBackend(RemoteBackend):
         if isinstance(error, e2b.AuthenticationException):
             return Refused(f"E2B refused to {action}: {error}", fix=[self.key_fix])
         # The most special classes first: most of the SDK's exceptions are subclasses of SandboxException.
-        if isinstance(error, (e2b.SandboxNotFoundException, e2b.SandboxNotRunningException)):
+        if isinstance(error, _classes(e2b, "SandboxNotFoundException", "SandboxNotRunningException")):
             return SandboxGone(f"The E2B sandbox {sandbox_id} is gone: {error}")
         if isinstance(error, e2b.RateLimitException):
             return RateLimited(f"E2B could not {action} now: {error}")
-        if isinstance(error, (e2b.TimeoutException, e2b.ServiceBusyException)):
+        if isinstance(error, _classes(e2b, "TimeoutException", "ServiceBusyException")):
             return Unavailable(f"E2B could not {action} now: {error}")
         if isinstance(error, (e2b.SandboxException, e2b.BuildException)):
             return _by_status(action, error)
@@ -165,6 +169,11 @@ class E2BBackend(RemoteBackend):
         if sandbox_id not in self._handles:
             self._handles[sandbox_id] = self.load().Sandbox.connect(sandbox_id)
         return self._handles[sandbox_id]
+
+
+def _classes(e2b: Any, *names: str) -> tuple[type, ...]:
+    """The exceptions of these names that this version of the SDK has: it grew some on the way."""
+    return tuple(getattr(e2b, name) for name in names if hasattr(e2b, name))
 
 
 def _is_container_image(image: str | None) -> bool:

@@ -111,7 +111,7 @@ def _make(home: Home, built: BuiltSandbox, files: Files, tree: Path) -> None:
         # Metaflow asks this file for its version first. Of a git checkout, the copy would not know it.
         (draft / "INFO").write_text(json.dumps({"metaflow_version": get_version()}), encoding="utf-8")
         # Metaflow, and many steps, start `python`. Debian has only `python3`.
-        (draft / "bin").mkdir()
+        (draft / "bin").mkdir(exist_ok=True)
         (draft / "bin" / "python").symlink_to(built.interpreter)
         _compile(home, built, draft)
         try:

@@ -74,6 +74,8 @@ def task_script(package_commands: list[str], download: str, bootstrap: list[str]
             'if [ -e "$PX_STATE/$name" ]; then export "$name=$PX_STATE/$name"; fi; done',
             _skip_installation(_REQUIRED.get(datastore, ())),
             package.replace(_unescaped(download), fetched) + " || exit 1",
+            # Metaflow sets a relative path, and before 2.19.30 loses it where a task changes its directory.
+            'if [ -n "$METAFLOW_EXTRACTED_ROOT" ]; then export METAFLOW_EXTRACTED_ROOT="$PWD"; fi',
             # In the directory of the code package, where Metaflow looks for .metaflow.
             'if [ -s "$PX_STATE/seed.tgz" ]; then tar xzf "$PX_STATE/seed.tgz"; fi',
             " && ".join([*(_unescaped(c) for c in bootstrap), step]),
