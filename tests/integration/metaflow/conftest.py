@@ -74,11 +74,12 @@ class Workspace:
 
     root: Path
     env: dict[str, str] = field(default_factory=dict)
+    python: str = sys.executable
 
     def popen(self, flow: str, *args: str, **env: str) -> subprocess.Popen[str]:
         """Start a flow; the test reads its output (both streams) and ends it."""
         return subprocess.Popen(
-            [sys.executable, str(FLOWS / flow), *args],
+            [self.python, str(FLOWS / flow), *args],
             cwd=self.root,
             env={**self.env, **env},
             stdin=subprocess.DEVNULL,
@@ -109,7 +110,7 @@ class Workspace:
         """Evaluate a line of Python with Metaflow's client, in a process of its own, and return its JSON value."""
         program = f"import json\nfrom metaflow import *\nnamespace(None)\nprint('\\n' + json.dumps({code}))"
         done = subprocess.run(
-            [sys.executable, "-c", program],
+            [self.python, "-c", program],
             cwd=self.root,
             env={**self.env, **env},
             capture_output=True,

@@ -98,7 +98,7 @@ def test_what_killed_tasks_left_is_swept_away(tmp_path: Path, monkeypatch: pytes
     running.mkdir(parents=True)
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    records = {
+    records: dict[str, dict[str, Any]] = {
         "never-started": {"parent": gone.pid},
         "never-started-by-us": {"parent": os.getpid()},
         "killed": {"parent": 1, "pid": gone.pid},
@@ -108,7 +108,13 @@ def test_what_killed_tasks_left_is_swept_away(tmp_path: Path, monkeypatch: pytes
     for name, record in records.items():
         scratch = tmp_path / f"scratch-{name}"
         scratch.mkdir()
-        content = {"id": name, "labels": {}, "scratch": [str(scratch)], "machine": owner.machine(), **record}
+        content: dict[str, Any] = {
+            "id": name,
+            "labels": {},
+            "scratch": [str(scratch)],
+            "machine": owner.machine(),
+            **record,
+        }
         (running / f"{name}.json").write_text(json.dumps(content))
     assert get_backend("local").sandboxes({}) == []
     kept = ["about-to-start", "of-another-container"]

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import metaflow
 import pytest
 
 from metaflow_extensions.sandbox.plugins.local import mounts
@@ -364,3 +365,21 @@ def test_a_flow_that_is_a_link(workspace: Workspace) -> None:
     elsewhere.root.mkdir()
     (elsewhere.root / "link.py").symlink_to(real / "flow.py")
     elsewhere.run(str(elsewhere.root / "link.py"), "run", "--with", "sandbox")
+
+
+def test_the_version_of_a_checkout_of_metaflow(workspace: Workspace, tmp_path: Path) -> None:
+    """Metaflow asks git for it; the sandbox has neither git nor the repository."""
+    checkout = tmp_path / "checkout"
+    shutil.copytree(Path(metaflow.__file__).parent, checkout / "metaflow", ignore=shutil.ignore_patterns("*.pyc"))
+    me = ["-c", "user.name=me", "-c", "user.email=me@example.org"]
+    for words in (["init", "-q"], ["add", "metaflow/__init__.py"], [*me, "commit", "-qm", "one"], ["tag", "9.9.9"]):
+        subprocess.run(["git", *words], cwd=checkout, check=True)
+    subprocess.run(["git", *me, "commit", "-qm", "two", "--allow-empty"], cwd=checkout, check=True)
+    env = {"PYTHONPATH": str(checkout)}
+    found = []
+    for more in ([], ["--with", "sandbox"]):
+        workspace.run("ends.py", "run", *more, **env)
+        metadata = workspace.ask("Flow('EndsFlow').latest_run['start'].task.metadata_dict", **env)
+        found.append(metadata["metaflow_version"])
+    assert found[0] == found[1]
+    assert found[1].startswith("9.9.9.post1-git")

@@ -171,6 +171,61 @@ def test_only_this_user_can_reach_the_server(run: Run) -> None:
     assert run.socket.is_relative_to(run.home / "sandbox")
 
 
+def test_no_abstract_socket(run: Run) -> None:
+    """A sandbox with the host's network would find one in /proc/net/unix, and could connect."""
+    servers = [p for p in Path("/proc").glob("[0-9]*") if _is_server(p, run.process.pid)]
+    assert len(servers) == 1
+    own = [os.readlink(fd) for fd in (servers[0] / "fd").iterdir()]
+    rows = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
+    names = [row[7] for row in rows if len(row) > 7 and f"socket:[{row[6]}]" in own]
+    assert names == [str(run.socket)]
+
+
+def _is_server(process: Path, parent: int) -> bool:
+    try:
+        stat = (process / "stat").read_text().rpartition(")")[2].split()
+        return int(stat[1]) == parent and b"fork_server" in (process / "cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def test_a_process_of_another_namespace_gets_nothing(run: Run, tmp_path: Path) -> None:
+    """If a sandbox reached the socket, its command, environment and directory would be a process of the host."""
+    only_for("root", "only root can make a mount namespace without a user namespace")
+    run.flow.write_text("import os\nprint(os.readlink('/proc/self/ns/mnt'))\n")
+    command = ["unshare", "-m", *run.command, "-u", str(run.flow)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() != os.readlink("/proc/self/ns/mnt"), "the server ran it on the host"
+
+
+def test_whoever_says_something_else_gets_nothing(run: Run) -> None:
+    """No descriptors, too much, or a client that is gone at once: the next task is served."""
+    for data in (b"", b"x", b"\0" * 100_000):
+        with socket.socket(socket.AF_UNIX) as rude:
+            rude.connect(str(run.socket))
+            rude.settimeout(30)
+            rude.sendall(data)
+            rude.shutdown(socket.SHUT_WR)
+            assert stand_in.ACCEPTED not in rude.recv(10)
+    process = run.stand_in("plain", "")
+    process.communicate("", timeout=60)
+    assert process.returncode == 7
+
+
+def test_many_silent_clients_keep_nobody_waiting(run: Run) -> None:
+    silent = [socket.socket(socket.AF_UNIX) for _ in range(50)]
+    try:
+        for each in silent:
+            each.connect(str(run.socket))
+        process = run.stand_in("plain", "")
+        process.communicate("", timeout=60)
+        assert process.returncode == 7
+    finally:
+        for each in silent:
+            each.close()
+
+
 def test_whoever_connects_and_says_nothing_keeps_nobody_waiting(run: Run) -> None:
     with socket.socket(socket.AF_UNIX) as silent:
         silent.connect(str(run.socket))

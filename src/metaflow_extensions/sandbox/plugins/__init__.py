@@ -15,6 +15,6 @@ STEP_DECORATORS_DESC = [
 TRAMPOLINE_CLIS_DESC = [
     ("sandbox", ".sandbox_cli.cli"),
 ]
-# Older versions of Metaflow have one list for all commands. Metaflow is not imported: `px sandbox ps` need not wait for it.
+# Older versions of Metaflow have one list for all commands. It is not imported to ask: `px sandbox ps` need not wait.
 if not hasattr(sys.modules.get("metaflow.extension_support.plugins"), "get_trampoline_cli_names"):
     CLIS_DESC = TRAMPOLINE_CLIS_DESC

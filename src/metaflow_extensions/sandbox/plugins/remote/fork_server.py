@@ -178,11 +178,11 @@ def become_trampoline(connection: socket.socket) -> NoReturn:
     code = 1
     try:
         connection.settimeout(REQUEST_SECONDS)
-        words = take_over(connection)
+        command = take_over(connection)
         for number in SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         connection.sendall(stand_in.ACCEPTED)
-        run_flow(words[words.index(stand_in.__file__) + 2 :])
+        run_flow(command)
     except SystemExit as e:
         code = e.code if isinstance(e.code, int) else int(e.code is not None)
     except BaseException:  # noqa: BLE001 - the last frame of this process
@@ -195,11 +195,18 @@ def become_trampoline(connection: socket.socket) -> NoReturn:
 
 
 def take_over(connection: socket.socket) -> list[str]:
-    """Make the stand-in's streams, environment and directory our own; its words are the answer."""
+    """Make the stand-in's streams, environment and directory our own; its command is the answer."""
     _, streams, _, _ = socket.recv_fds(connection, 1, 3)
     # The kernel says who the stand-in is and how it was started, so it need not send that.
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     process = f"/proc/{int.from_bytes(credentials[:4], sys.byteorder)}"
+    # No sandbox sees the socket. If one ever did, its words must not become a process out here.
+    for kind in ("user", "mnt", "pid"):
+        if os.readlink(f"{process}/ns/{kind}") != os.readlink(f"/proc/self/ns/{kind}"):
+            raise SystemExit(1)
+    words = _words(f"{process}/cmdline")
+    if len(streams) != 3 or stand_in.__file__ not in words:
+        raise SystemExit(1)
     os.chdir(f"{process}/cwd")
     os.environ.clear()
     for word in _words(f"{process}/environ"):
@@ -208,7 +215,7 @@ def take_over(connection: socket.socket) -> list[str]:
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
-    return _words(f"{process}/cmdline")
+    return words[words.index(stand_in.__file__) + 2 :]
 
 
 def _words(path: str) -> list[str]:
