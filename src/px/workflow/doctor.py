@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 OK, WARN, FAIL = "ok", "warn", "fail"
 _LITTLE_SPACE = 2 * 10**9
 # A system call with the same number on every machine, and the version that can close abstract sockets.
-_LANDLOCK_CREATE_RULESET, _LANDLOCK_SCOPES = 444, 6
+_LANDLOCK_CREATE_RULESET, LANDLOCK_SCOPES = 444, 6
 
 
 @dataclass(frozen=True)
@@ -119,15 +119,15 @@ def _overlay() -> Check:
 
 def _abstract_sockets() -> Check:
     """Whether px-init can close the host's abstract sockets to a sandbox that shares the host's network."""
-    version = _landlock()
-    if version >= _LANDLOCK_SCOPES:
+    version = landlock()
+    if version >= LANDLOCK_SCOPES:
         return Check("abstract sockets", OK, f"closed to sandboxes in every network mode (Landlock {version})")
     found = f"has Landlock {version}" if version > 0 else "has no Landlock"
     finding = f"open to sandboxes with the host's network: Linux 6.12 and newer can close them, this kernel {found}"
     return Check("abstract sockets", WARN, finding, ("px run --sandbox --network allow --allow-net HOST …",))
 
 
-def _landlock() -> int:
+def landlock() -> int:
     """The version of the kernel's Landlock; 0 if it has none, or has it turned off."""
     if sys.platform != "linux":
         return 0
