@@ -21,6 +21,7 @@ from px.platforms import host_architecture, machine_of
 from px.sandbox.build.builder import SandboxBuilder
 from px.sandbox.layers.base import ensure_base, load_base_lock
 from px.sandbox.layers.env import ensure_bytecode
+from px.sandbox.layers.project import own_packages
 from px.sandbox.layers.python import choose_python
 from px.sandbox.manifest import SandboxManifest, governing_manifest
 from px.sandbox.needs import merged
@@ -131,6 +132,7 @@ def derive(
         runtime_payload=ground.python.payload,
     )
     locked = [LockedPackage(p.name, p.version, p.oid, p.from_sdist) for p in profile.packages]
+    locked += own_packages(builder, profile.editables)
     inference = infer_env(context.store, locked, _sonames(context.store, base), base.name)
     capabilities = manifest.effective(inference.capabilities) | more
     _log(manifest, inference, capabilities)

@@ -11,7 +11,7 @@ from px.debian.lock import file_name
 from px.platforms import host_architecture
 from px.project.discovery import try_discover
 from px.sandbox.definition import Derived, derive
-from px.sandbox.image import Image, ensure_image, image_directory
+from px.sandbox.image import Image, check_links, ensure_image, image_directory
 from px.sandbox.layers.base import ensure_base, ensure_bytecode_layer, known_bases, load_base_lock
 from px.sandbox.layers.project import ensure_project_layer
 from px.warm.record import BuiltSandbox, look_at_table
@@ -111,4 +111,7 @@ def take_steps(
     """From the lock to the layers, for this machine's architecture or another one."""
     derived = derive(situation, selection, architecture=architecture, more=more)
     image = ensure_image(derived)
-    return Steps(derived, image, ensure_project_layer(derived.builder, derived.profile.editables))
+    own, store = ensure_project_layer(derived.builder, derived.profile.editables), situation.context.store
+    if own is not None and own.contents(store).records(store.home):
+        check_links(store, [*image.layers, own], image.base, derived.manifest.disabled)
+    return Steps(derived, image, own)

@@ -73,6 +73,26 @@ def git(root: Path, *args: str) -> None:
     subprocess.run(["git", *identity, *args], cwd=root, check=True, capture_output=True)
 
 
+def test_an_extension_of_its_own_gets_the_libraries_that_it_needs(tmp_path: Path, warm: Home) -> None:
+    """OpenMP's library is there where it is compiled, and in the sandbox only with its capability."""
+    openmp = 'extra-compile-args = ["-fopenmp"]\nextra-link-args = ["-fopenmp"]\n'
+    source = NATIVE.replace("#include <Python.h>\n", "#include <Python.h>\n#include <omp.h>\n") % 1
+    source = source.replace("FromLong(1)", "FromLong(omp_get_max_threads())")
+    files = {"src/fast_thing/__init__.py": MODULE.format("threads"), "src/fast_thing/native.c": source}
+    write(tmp_path, {"pyproject.toml": COMPILED + openmp, **files})
+    run_px("sync", "--sandbox", cwd=tmp_path)
+    assert run_px("run", "--sandbox", "fast", cwd=tmp_path).stdout.startswith("threads ")
+    explained = json.loads(run_px("sandbox", "explain", "--json", cwd=tmp_path).stdout)["details"]
+    (openmp_row,) = explained["capabilities"]
+    assert openmp_row["name"] == "openmp"
+    assert "libgomp.so.1" in openmp_row["reasons"][0]["text"]
+    # The link check sees it too.
+    write(tmp_path, {"pyproject.toml": f"{COMPILED}{openmp}[tool.px.sandbox]\nauto = false\n"})
+    refused = run_px("sync", "--sandbox", cwd=tmp_path, check=False)
+    assert "PX902  A system library" in refused.stderr
+    assert "px sandbox add openmp" in refused.stderr
+
+
 def test_a_project_with_an_extension_of_its_own(tmp_path: Path, warm: Home) -> None:
     write(
         tmp_path,

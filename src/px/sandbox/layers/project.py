@@ -30,6 +30,7 @@ from px.env.layout import (
 from px.errors import PxError
 from px.sandbox.layers.env import PREFIX, PYTHON
 from px.sandbox.layers.layer import Layer
+from px.sandbox.needs.inference import LockedPackage
 from px.store.canonical import oid_of
 from px.warm.spec import APP
 
@@ -116,6 +117,9 @@ def ensure_project_layer(builder: SandboxBuilder, editables: Sequence[Editable])
             if item.built is not None and item.built.lacking:
                 lines += f"import _px_{item.module}\n"
                 _add_lacking(tree, f"{site}/_px_{item.module}", item.built)
+                # By it the link check, and scanners, know whose files these are.
+                rows = "".join(f'"_px_{item.module}/{path}",,\n' for path in item.built.lacking)
+                tree.file(f"{info}/RECORD", rows.encode())
             tree.file(f"{site}/_px_{item.module}.pth", lines.encode())
             for name, content in item.files:
                 tree.file(f"{PREFIX}/bin/{name}", script_content(content, PYTHON), 0o755)
@@ -135,6 +139,17 @@ def _row(item: Installed) -> list[Value]:
     return row + [[name, hashlib.sha256(content).hexdigest()] for name, content in item.files]
 
 
+def own_packages(builder: SandboxBuilder, editables: Sequence[Editable]) -> list[LockedPackage]:
+    """The projects themselves, as far as inference cares: compiled modules need libraries, whoever wrote them."""
+    found = []
+    for editable in editables:
+        manifest = _manifest(builder.ground.context.project, editable)
+        compiled = manifest is not None and has_compiled_parts(manifest)
+        built = _build(builder, manifest, editable.name, needed=True) if manifest and compiled else None
+        found.append(LockedPackage(editable.name, "", built.oid if built else None, from_sdist=compiled))
+    return found
+
+
 def _add_lacking(tree: TreeWriter, place: str, built: BuiltProject) -> None:
     """The modules that only the build made, and the finder that knows them."""
     for path in built.lacking:
@@ -144,9 +159,9 @@ def _add_lacking(tree: TreeWriter, place: str, built: BuiltProject) -> None:
 
 
 def _installed(project: Project, editable: Editable, builder: SandboxBuilder) -> Installed:
-    root = (project.root / editable.path).resolve()
-    manifest = next((m for m in project.manifests if m.path.parent.resolve() == root), None)
+    manifest = _manifest(project, editable)
     if manifest is None:
+        root = (project.root / editable.path).resolve()
         problem = f"{editable.name} lies outside of the project ({root}), so it is not under {APP}"
         raise PxError("PX903", problem=problem, fix=["Move it into the workspace, or depend on it as a package."])
     inside = APP if editable.path == "." else f"{APP}/{editable.path}"
@@ -178,6 +193,11 @@ def _installed(project: Project, editable: Editable, builder: SandboxBuilder) ->
         entry_points=_entry_points(manifest),
         files=tuple(files.items()),
     )
+
+
+def _manifest(project: Project, editable: Editable) -> Manifest | None:
+    root = (project.root / editable.path).resolve()
+    return next((m for m in project.manifests if m.path.parent.resolve() == root), None)
 
 
 def has_compiled_parts(manifest: Manifest) -> bool:
