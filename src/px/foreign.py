@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -66,6 +67,42 @@ def folder(directory: Path | int, name: str, *, make: bool = False) -> Iterator[
             os.mkdir(_bare(directory, name), 0o755, dir_fd=within)
     with _opened(directory, name, _DIRECTORY) as fd:
         yield fd
+
+
+def remove(directory: Path) -> None:
+    """Remove a tree, however deep and whatever its modes, without following a link.
+
+    Every directory in it is moved to the top before it is emptied, so that no path ever gets long.
+    """
+    unique = secrets.token_hex(16)
+    with _within(directory) as top:
+        pending = [""]  # names of directories at the top; the first is the top itself
+        moved = 0
+        while pending:
+            name = pending.pop()
+            with _opened(top, name, _DIRECTORY) if name else _within(top) as fd:
+                with os.scandir(fd) as found:
+                    entries = list(found)
+                for entry in entries:
+                    if not entry.is_dir(follow_symlinks=False):
+                        os.unlink(entry.name, dir_fd=fd)
+                        continue
+                    _unlock(entry.name, fd)
+                    moved += 1
+                    os.rename(entry.name, f"{unique}-{moved}", src_dir_fd=fd, dst_dir_fd=top)
+                    pending.append(f"{unique}-{moved}")
+            if name:
+                os.rmdir(name, dir_fd=top)
+    directory.rmdir()
+
+
+def _unlock(name: str, within: int) -> None:
+    """Let the caller, whose directory it is, write to it: a directory cannot be moved or emptied otherwise."""
+    fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=within)
+    try:
+        os.chmod(f"/proc/self/fd/{fd}", 0o700)
+    finally:
+        os.close(fd)
 
 
 def refused(directory: Path | int, name: str, problem: str) -> PxError:

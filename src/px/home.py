@@ -71,6 +71,11 @@ class Home:
         return self.root / "logs"
 
     @property
+    def caches(self) -> Path:
+        """One directory for each project's sandbox, written by it alone (:mod:`px.warm.start`)."""
+        return self.root / "caches"
+
+    @property
     def envs(self) -> Path:
         return self.root / "envs"
 

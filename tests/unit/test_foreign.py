@@ -132,3 +132,23 @@ def test_a_folder_is_no_link(inside: Path, make: bool) -> None:
     (inside / "a").symlink_to("/")
     with pytest.raises(PxError, match="it is a link"), foreign.folder(inside, "a", make=make):
         pass
+
+
+def test_a_tree_is_removed_however_deep_and_whatever_its_modes(inside: Path) -> None:
+    kept = inside.parent / "kept"
+    kept.mkdir()
+    (kept / "file").write_text("x")
+    (inside / "link").symlink_to(kept)
+    (inside / "closed/inner").mkdir(parents=True)
+    (inside / "closed/inner/file").write_text("x")
+    (inside / "closed").chmod(0)
+    at = os.open(inside, os.O_RDONLY)
+    for _ in range(3000):  # a path of 12000 bytes, which no call takes at once
+        os.mkdir("deep", dir_fd=at)
+        at, above = os.open("deep", os.O_RDONLY, dir_fd=at), at
+        os.close(above)
+    os.symlink(kept, "link", dir_fd=at)
+    os.close(at)
+    foreign.remove(inside)
+    assert not inside.exists()
+    assert (kept / "file").read_text() == "x"

@@ -38,6 +38,8 @@ class RunOptions:
     limits: Limits = field(default_factory=Limits)
     memory: str | None = None
     """The limit of memory as the user wrote it."""
+    cache: bool = True
+    """Whether the run has the project's cache, which outlives it."""
     auto_add: bool = False
     """Whether px may add a capability that an error asks for, and try again."""
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from px import console
+from px import console, foreign
 from px.home import KEPT
 from px.store.locks import locked
 from px.store.objects import sweep
@@ -68,7 +69,10 @@ def _remove(store: Store, item: Garbage) -> None:
         # Renamed first, so that no other process finds half an env.
         grave = item.path.with_name(f".{item.path.name}.gone")
         item.path.rename(grave)
-        remove_tree(grave)
+        if item.path.parent == store.home.caches:
+            foreign.remove(grave)
+        else:
+            remove_tree(grave)
 
 
 class _Collector:
@@ -92,6 +96,7 @@ class _Collector:
         found += self._objects()
         found += self._packed()
         found += self._caches()
+        found += self._project_caches()
         return found
 
     def _old(self, path: Path) -> bool:
@@ -182,6 +187,12 @@ class _Collector:
                 if self._old(path):
                     yield Garbage(f"cache {cache.name}/{path.name}", path, size_of(path), "not used for a long time")
 
+    def _project_caches(self) -> Iterator[Garbage]:
+        """The caches of sandboxes that were not used for a long time, or whose project is gone as long."""
+        for path in _children(self.home.caches):
+            if self._old(path) and not _in_use(path):
+                yield Garbage(f"cache of {path.name}", path, size_of(path), "not used for a long time")
+
 
 def _children(directory: Path) -> list[Path]:
     # Names with a dot are px's own: .locks, and what an earlier collection was removing (.NAME.gone).
@@ -225,7 +236,7 @@ def size_of(path: Path) -> int:
     total = 0
     pending = [os.fsencode(path)]
     while pending:
-        with os.scandir(pending.pop()) as entries:
+        with suppress(OSError), os.scandir(pending.pop()) as entries:  # a sandbox makes paths of any length
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     pending.append(entry.path)

@@ -19,6 +19,17 @@ if TYPE_CHECKING:
 # Of the host's environment only what a terminal program needs to draw.
 _PASSED = ("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
 _QUIET = ("-q", "--quiet")
+CACHE = f"{HOME}/.cache"
+# Places in the cache for those that do not ask for XDG_CACHE_HOME, or would use the package's directory or /tmp.
+_CACHES = {
+    "CUDA_CACHE_PATH": "nv",
+    "CUPY_CACHE_DIR": "cupy",
+    "MPLCONFIGDIR": "matplotlib",
+    "SCIKIT_LEARN_DATA": "scikit-learn",
+    "TIKTOKEN_CACHE_DIR": "tiktoken",
+    "TORCHINDUCTOR_CACHE_DIR": "torchinductor",
+    "TRITON_CACHE_DIR": "triton",
+}
 
 
 class Ended(Frozen):
@@ -129,19 +140,47 @@ def _run_in_sandbox(target: str, arguments: Sequence[str]) -> Callable[[], Ended
     return job
 
 
-def project_spec(built: BuiltSandbox, command: Sequence[str], env: Mapping[str, str] | None = None) -> RunSpec:
-    """One run of one command in a project's sandbox, without anything that flags would ask for."""
+def project_spec(
+    built: BuiltSandbox, command: Sequence[str], env: Mapping[str, str] | None = None, *, use_cache: bool = True
+) -> RunSpec:
+    """One run of one command in a project's sandbox, without anything else that flags would ask for."""
     from px.warm.places import arrange  # only here, because a run on this machine has no use for it
 
     passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    kept = _cache_mounts(built) if use_cache else ()
+    found = _cache_variables(built) if kept else {}
     mounts, hidden = arrange(Mount(built.root, APP), (), record.home_root(), git_write=built.git_write)
     return RunSpec(
         layers=built.layers,
         argv=tuple(command),
-        env={**passed, "HOME": HOME, "USER": "px", **built.variables, **(env or {})},
+        env={**passed, "HOME": HOME, "USER": "px", **found, **built.variables, **(env or {})},
         cwd=InSandbox(built).inside(os.getcwd()) or APP,
-        mounts=mounts,
+        mounts=(*kept, *mounts),
         hidden=hidden,
         tty=any(os.isatty(fd) for fd in (0, 1, 2)),
         label=built.sbx_id,
     )
+
+
+def _cache_mounts(built: BuiltSandbox) -> tuple[Mount, ...]:
+    """The project's cache, a directory under ``PX_HOME`` that outlives runs; none where that cannot be written.
+
+    Everything in its ``files`` is written by the sandbox.  So px only makes it, says when it was used, holds it while
+    the target runs, and removes it (:mod:`px.store.gc`); nothing of px ever reads in it.  No image has it.
+    """
+    name = record.record_name(built.root).removesuffix(".json")
+    directory = os.path.join(record.home_root(), "caches", name)
+    files = os.path.join(directory, "files")
+    try:
+        os.makedirs(files, 0o700, exist_ok=True)
+        os.utime(directory)
+    except OSError:
+        return ()
+    hold_across_exec(use_lock(directory))
+    return (Mount(files, CACHE),)
+
+
+def _cache_variables(built: BuiltSandbox) -> dict[str, str]:
+    own = {name: f"{CACHE}/{place}" for name, place in _CACHES.items()}
+    # numba tells versions of a file by its time, and in an image all files have the same one.
+    return {"XDG_CACHE_HOME": CACHE, "NUMBA_CACHE_DIR": f"{CACHE}/numba/{built.profile_oid[:16]}", **own}

@@ -94,8 +94,9 @@ def _spec(context: Context, built: BuiltSandbox, command: list[str], options: Ru
     tree, writes = Mount(built.root, APP, options.read_only), built.git_write or options.git_write
     check_volumes(options.volumes, built.root, home_root())
     mounts, hidden = arrange(tree, options.volumes, home_root(), git_write=writes)
-    return start.project_spec(built, command, options.env).replace(
-        mounts=mounts,
+    spec = start.project_spec(built, command, options.env, use_cache=options.cache)
+    return spec.replace(
+        mounts=(*(mount for mount in spec.mounts if mount.target == start.CACHE), *mounts),
         hidden=hidden,
         network=network,
         reach=reach,

@@ -67,7 +67,7 @@ def _about_scripts(context: Context, error: PxError) -> PxError:
 
 _SANDBOX_FLAGS = (
     *("engine", "volume", "env", "network", "no_network", "allow_net", "publish"),
-    *("read_only", "git_write", "memory", "cpus", "pids", "auto_add"),
+    *("read_only", "git_write", "no_cache", "memory", "cpus", "pids", "auto_add"),
 )
 
 
@@ -109,6 +109,7 @@ def add_sandbox(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--read-only", action="store_true", help="the project cannot be written to")
     group.add_argument("--git-write", action="store_true", help="the target may write to the project's git repository")
+    group.add_argument("--no-cache", action="store_true", help="without the project's ~/.cache, which outlives runs")
     group.add_argument("--memory", metavar="SIZE", help="a limit such as 512m or 2g")
     group.add_argument("--cpus", metavar="N", help="a limit such as 1.5")
     group.add_argument("--pids", metavar="N", help="the most processes at once")
@@ -132,6 +133,7 @@ def run_options(args: argparse.Namespace) -> RunOptions:
         network=parse_flags(args.network, args.no_network, args.allow_net, args.publish),
         read_only=args.read_only,
         git_write=args.git_write,
+        cache=not args.no_cache,
         limits=parse_limits(memory=args.memory, cpus=args.cpus, pids=args.pids),
         memory=args.memory,
         auto_add=args.auto_add,
