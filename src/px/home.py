@@ -15,6 +15,7 @@ CACHES = {
     "engines": "engines",  # which engine works on this machine, and layers with empty mount points
     "interpreters": "interpreters",  # version and platform of the Pythons on this machine
     "metaflow": "metaflow",  # byte code of Metaflow's own packages
+    "packages": "packages-1",  # what is in a Debian package, and which layers have the files
     "registries": "registries",  # which blobs px has sent to a registry
     "selections": "selections",  # which artifacts of a lock a runtime gets
     "sonames": "sonames-1",  # the libraries of a base

@@ -16,6 +16,9 @@ from px import bounds
 if TYPE_CHECKING:
     import re
     from collections.abc import Iterator
+    from pathlib import Path
+
+    from px.store.tree import Entry
 
 BLOCK = 512
 # How much `_unpacked_until` decompresses at a time: at most this much more than it needs.
@@ -41,6 +44,8 @@ class Member:
     mode: int
     target: str
     content: memoryview
+    kept: tuple[Path, Entry] | None = None
+    """A file of another layer's tree with this content; then ``content`` is empty."""
 
 
 @dataclass(frozen=True, slots=True)

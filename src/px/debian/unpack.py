@@ -10,7 +10,7 @@ import os
 import re
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from px.debian.deb822 import parse_relations, parse_stanza
 from px.store.tree import check_link, check_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -36,6 +36,10 @@ DROPPED = re.compile(
 )
 # Absolute links may only lead into directories in which packages have files, or to /dev/null and /proc.
 _OWNED = re.compile(r"/(?:usr|etc|var|run|bin|sbin|lib|lib32|lib64|opt|dev/null|proc/)")
+
+
+Row = list[str | int]
+"""A member of a package that was unpacked: path, kind, mode, target, and the sha256 of a file."""
 
 
 class BadPackageError(Exception):
@@ -72,12 +76,23 @@ def load(package: PinnedPackage, path: Path, stop: re.Pattern[str] | None = None
 
 
 @dataclass(frozen=True)
+class Found:
+    """What is in a package: its control files, and its members, read from the archive or found elsewhere."""
+
+    control: dict[str, bytes]
+    members: Iterable[Member]
+
+
+@dataclass(frozen=True)
 class Reading:
     """How to read packages, and which of their files to leave out."""
 
     read: Callable[[PinnedPackage, Path], Deb] = load
     dropped: re.Pattern[str] = DROPPED
     on_done: Callable[[PinnedPackage], None] = lambda _: None
+    known: Mapping[str, Found] = field(default_factory=dict)
+    """By sha256: packages that need not be read, because other layers have all their files."""
+    remember: Callable[[PinnedPackage, dict[str, bytes], list[Row]], None] = lambda *_: None
 
 
 def unpack_all(
@@ -89,11 +104,14 @@ def unpack_all(
     """Unpack packages into the image.  All cores decompress; files are written in a fixed order."""
     owners: dict[str, _Unpacker] = {}
     done = []
-    for package, deb in _decompressed(unpacking_order(packages), locate, how.read):
+    for package, found in _decompressed(unpacking_order(packages), locate, how):
+        unpacker = _Unpacker(image, package, found.control, owners)
         try:
-            done.append(_Unpacker(image, package, deb.control, owners).run(deb.data, how.dropped))
+            done.append(unpacker.run(found.members, how.dropped))
         except (BadArchiveError, ValueError) as e:
             raise BadPackageError(package, str(e)) from e
+        if package.sha256 not in how.known:
+            how.remember(package, found.control, unpacker.rows)
         how.on_done(package)
     # By name: the order of unpacking depends on sizes, and fix-ups must not depend on it.
     return sorted(done, key=lambda u: u.package)
@@ -110,22 +128,25 @@ def unpacking_order(packages: Sequence[PinnedPackage]) -> list[PinnedPackage]:
 def _decompressed(
     packages: Sequence[PinnedPackage],
     locate: Callable[[PinnedPackage], Path],
-    read: Callable[[PinnedPackage, Path], Deb],
-) -> Iterator[tuple[PinnedPackage, Deb]]:
+    how: Reading,
+) -> Iterator[tuple[PinnedPackage, Found]]:
     workers = max(2, os.cpu_count() or 1)
     todo = iter(packages)
 
-    def read_one(package: PinnedPackage) -> Deb:
-        return read(package, locate(package))  # `locate` may wait for a download
+    def read_one(package: PinnedPackage) -> Found:
+        if package.sha256 in how.known:
+            return how.known[package.sha256]
+        deb = how.read(package, locate(package))  # `locate` may wait for a download
+        return Found(deb.control, members(deb.data))
 
     with ThreadPoolExecutor(workers) as pool:
         # Only a few packages ahead: all of them, decompressed, may not fit into memory.
-        ahead: deque[Future[Deb]] = deque(pool.submit(read_one, p) for p in islice(todo, 3 * workers))
+        ahead: deque[Future[Found]] = deque(pool.submit(read_one, p) for p in islice(todo, 3 * workers))
         try:
             for package in packages:
-                deb = ahead.popleft().result()
+                found = ahead.popleft().result()
                 ahead.extend(pool.submit(read_one, p) for p in islice(todo, 1))
-                yield package, deb
+                yield package, found
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
@@ -136,13 +157,14 @@ class _Unpacker:
     def __init__(self, image: Image, package: PinnedPackage, control: dict[str, bytes], owners: dict[str, _Unpacker]):
         self.image, self.package, self.control, self.owners = image, package, control, owners
         self.fields = parse_stanza(control.get("control", b"").decode("utf-8", "replace"))
+        self.rows: list[Row] = []
         self.replaces = {group[0].name for group in parse_relations(self.fields.get("Replaces", ""))}
 
-    def run(self, data: bytes, dropped: re.Pattern[str]) -> Unpacked:
+    def run(self, found: Iterable[Member], dropped: re.Pattern[str]) -> Unpacked:
         # The file has the lock's hash, so a wrong name here is a mistake in the lock.
         if self.fields.get("Package") != self.package.name or self.fields.get("Version") != self.package.version:
             raise BadArchiveError(f"it says that it is {self.fields.get('Package')} {self.fields.get('Version')}")
-        for member in members(data):
+        for member in found:
             if member.path != "." and not dropped.match(member.path):
                 self._add(member)
         control = self.control
@@ -153,20 +175,29 @@ class _Unpacker:
         if not _is_text(member.path) or not _is_text(member.target):
             raise BadArchiveError(f"{member.path!r}: a name that is not UTF-8, which no id can be made of")
         path = self.image.place(check_path(member.path))
+        digest = ""
         if member.kind == DIRECTORY:
             self._add_directory(path, member.mode)
-            return
-        if self._is_taken(path, member):
-            return
+        elif self._is_taken(path, member):
+            digest = digest_of(member) if member.kind == FILE else ""
+        else:
+            digest = self._write(path, member)
+        self.rows.append([member.path, member.kind, member.mode, member.target, digest])
+
+    def _write(self, path: str, member: Member) -> str:
+        """Add a file or link; the sha256 of a file."""
         self.owners[path] = self
         writer = self.image.writer
-        if member.kind == FILE:
+        if member.kept is not None:
+            writer.adopt(path, *member.kept)
+        elif member.kind == FILE:
             # Without setuid, setgid and sticky bits.
-            writer.file(path, (member.content,), member.mode & 0o777)
+            return writer.file(path, (member.content,), member.mode & 0o777)
         elif member.kind == HARDLINK:
             writer.hardlink(path, self.image.place(check_path(_plain(member.target))))
         else:
             writer.symlink(path, _checked_target(path, member.target))
+        return ""
 
     def _add_directory(self, path: str, mode: int) -> None:
         # dpkg does the same: a directory that exists keeps its mode, and a link to a directory stays a link.
@@ -200,7 +231,11 @@ class _Unpacker:
 def _same(found: list[str | int], member: Member) -> bool:
     if found[0] == "l":
         return found[2] == member.target
-    return found[0] == "f" and member.kind == FILE and found[4] == sha256(member.content).hexdigest()
+    return found[0] == "f" and member.kind == FILE and found[4] == digest_of(member)
+
+
+def digest_of(member: Member) -> str:
+    return str(member.kept[1][4]) if member.kept is not None else sha256(member.content).hexdigest()
 
 
 def _is_text(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from px.debian import toolchain
@@ -14,12 +15,16 @@ from px.sandbox.layers.layer import Layer
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from collections.abc import Set as AbstractSet
+    from pathlib import Path
 
     from px.debian.lock import BaseLock
     from px.debian.toolchain import Rules
     from px.sandbox.layers.base import Base
     from px.store.canonical import Value
     from px.store.objects import Draft, Payload, Store
+    from px.store.tree import Entry
+
+_LAST = 4  # layers that another one takes files from
 
 
 def ensure_system_layer(store: Store, base: Base, capabilities: Iterable[str]) -> Layer | None:
@@ -99,7 +104,7 @@ class _Packages:
             else:
                 from px.debian.build import build_layer
 
-                tree = build_layer(store, lock, packages, image, rules)
+                tree = build_layer(store, lock, packages, image, rules, None if rules else self._kept())
             rows: list[Value] = [package_row(p) for p in packages]
             payload: Payload = {"what": what, "base": base.oid, "packages": rows, "tree": tree}
             return payload | ({"on": [layer.oid for layer in on]} if on else {})
@@ -107,4 +112,27 @@ class _Packages:
         ruled = [repr(rules)] if rules else []
         key = inputs_key(lock, packages, [what, base.oid, *(layer.oid for layer in on), *ruled])
         oid = store.ensure("layer", key, make, label=f"the {what} layer of {base.name}")
+        if rules is None:
+            self._note(oid)
         return Layer.of(store, oid, what, packages)
+
+    @property
+    def _notes(self) -> Path:
+        return self.store.home.cache("packages") / f"layers-{self.base.oid}"
+
+    def _note(self, oid: str) -> None:
+        """Remember a layer, whose files a larger one can take over."""
+        with suppress(OSError):  # only a saving
+            self._notes.mkdir(parents=True, exist_ok=True)
+            (self._notes / oid).touch()
+
+    def _kept(self) -> dict[tuple[str, int], tuple[Path, Entry]]:
+        """The files of the layers that were made last on this base, by sha256 and mode."""
+        found: dict[tuple[str, int], tuple[Path, Entry]] = {}
+        notes = self._notes.iterdir() if self._notes.is_dir() else ()
+        for note in sorted(notes, key=lambda path: path.stat().st_mtime)[-_LAST:]:
+            if self.store.has("layer", note.name):
+                layer = Layer.of(self.store, note.name, "system")
+                files = (entry for entry in layer.entries(self.store) if entry[0] == "f")
+                found |= {(str(e[4]), int(e[2])): (layer.tree, e) for e in files}
+        return found
