@@ -15,6 +15,7 @@ from px.env.packages import Packages
 from px.env.profile import Editable, Profile
 from px.env.runtime import find_interpreter
 from px.project.manifest import FILE, Manifest
+from px.project.state import Target
 from px.warm.record import BuiltHost
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def build_host(situation: Situation, selection: Selection, *, force: bool = Fals
     env = hostenv.ensure(context, profile, interpreter, files, force=force)
     console.detail(f"env: {env.path}")
     return BuiltHost(
-        inputs=situation.inputs,
+        inputs=situation.made_from(Target.HOST),
         selection=selection.as_json(),
         profile_oid=oid,
         directory=os.fspath(env.path),

@@ -7,29 +7,30 @@ place.  The warm path reads the same file through :mod:`px.warm.record`.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from px import console, foreign
+from px import __version__, console, foreign
 from px.errors import PxError
 from px.project import lock as locks
+from px.project.parts import digest, parts
 from px.project.selection import Selection
 from px.project.state import Flags, Target
 from px.store.files import write_json
 from px.warm import record as warm
 from px.warm.places import STATE
-from px.warm.record import made_alike, record_name
+from px.warm.record import BuiltSandbox, made_alike, parts_of, record_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
     from px.home import Home
     from px.project.context import Context
     from px.project.discovery import Project
+    from px.store.objects import Store
     from px.warm.record import Built
 
 
@@ -51,15 +52,19 @@ class ProjectRecord:
     network: dict[str, Any] = field(default_factory=dict)
     """The manifest's table of that name: a warm run has the host's network, or none, and no other."""
     recorded_at: int = 0
+    parts: dict[str, str] = field(default_factory=dict)
+    """What counts of the inputs (:mod:`px.project.parts`), when the record was written."""
     locked: str = ""
-    """The digest of the inputs for which the lock was found to match the manifest."""
+    """The digest of the parts for which the lock was found to match the manifest."""
     envs: dict[str, Built] = field(default_factory=dict)
 
-    def digest(self, names: Iterable[str]) -> str:
-        """One hash over the content of the inputs, reading only those that may have changed."""
+    def look(self, project: Project) -> bool:
+        """Look at the inputs, reading only those that may have changed; whether any of them is another file now."""
         root, known = os.fspath(self.root), self.inputs
-        self.inputs = {n: warm.look(root, n, known.get(n), self.recorded_at) for n in sorted(names)}
-        return warm.digest(self.inputs.items())
+        names = sorted(os.path.relpath(path, root) for path in project.inputs)
+        self.inputs = {n: warm.look(root, n, known.get(n), self.recorded_at) for n in names}
+        self.parts = parts(project, self.inputs)
+        return {n: entry[4:] for n, entry in self.inputs.items()} != {n: entry[4:] for n, entry in known.items()}
 
     def describe(self, project: Project) -> None:
         """Take over what the warm path must know of a project to see that it changed."""
@@ -105,8 +110,10 @@ class Situation:
     context: Context
     record: ProjectRecord
     inputs: str
-    """One hash over every file that the env depends on (:attr:`Project.inputs`)."""
+    """One hash over everything that the lock and the choice of packages depend on."""
     lock_matches: bool
+    moved: bool = False
+    """Whether files that the record knows are others now, even if they say the same."""
 
     @property
     def project(self) -> Project:
@@ -120,22 +127,64 @@ class Situation:
         built = self.built(target)
         return Selection.from_json(built.selection) if built else Selection()
 
+    def made_from(self, target: Target) -> dict[str, str]:
+        """What an env of this target is made from, as it is now."""
+        return parts_of(self.record.parts, target.value)
+
     def flags(self, target: Target, selection: Selection | None = None) -> Flags:
         built = self.built(target)
         wanted = selection or self.selection(target)
-        exists = built is not None and built.whole
+        exists = built is not None and built.whole and not damaged(self.context.store, built)
+        stale = "" if built is None else self._stale(target, built, wanted) if exists else _DAMAGED
         return Flags(
             workspace=self.project.is_workspace,
             manifest_exists=True,
             lock_exists=self.project.lock.is_file(),
             lock_matches=self.lock_matches,
             env_exists=exists,
-            env_matches=exists
-            and built is not None
-            and built.inputs == self.inputs
-            and made_alike(built, self.record.recorded_at)
-            and built.selection == wanted.as_json(),
+            env_matches=exists and not stale,
+            stale=stale,
         )
+
+    def _stale(self, target: Target, built: Built, wanted: Selection) -> str:
+        """What changed since the env was built; nothing if it would be built the same."""
+        now = self.made_from(target)
+        changed = sorted(name for name in now.keys() | built.inputs.keys() if now.get(name) != built.inputs.get(name))
+        if changed:
+            return f"{' and '.join(changed)} changed after the env was built."
+        if built.made_by != __version__:
+            return f"The env was built by px {built.made_by}, and this is px {__version__}."
+        if not made_alike(built, self.record.recorded_at):
+            return "px's own tables of bases and capabilities changed after the env was built."
+        if built.selection != wanted.as_json():
+            return "The env was built with other groups, extras or Python."
+        return ""
+
+
+_DAMAGED = "The env was removed, or is damaged."
+
+
+def damaged(store: Store, built: Built) -> list[str]:
+    """The image's manifest and those of its layers that are not what was built, if anything touched them.
+
+    Layers are read in full, which takes seconds, so only those that are not the directories that px knows.
+    """
+    if not isinstance(built, BuiltSandbox) or built.untouched:
+        return []
+    found = [] if _manifest_fits(built) else [os.path.join(built.directory, "manifest.json")]
+    for layer in built.layers:
+        kind, oid = layer.split(os.sep)[-3:-1]
+        if warm.mark(layer) != built.marks.get(layer) and store.problems(kind, oid):
+            found.append(layer)
+    return found
+
+
+def _manifest_fits(built: BuiltSandbox) -> bool:
+    try:
+        raw = json.loads(Path(built.directory, "manifest.json").read_bytes())
+        return bool(raw["sbx_id"] == built.sbx_id and set(raw["objects"]) <= set(built.objects))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 # What uv has said yes to in this process: commands look a second time once they hold the project's lock.
@@ -149,13 +198,14 @@ def inspect(context: Context) -> Situation:
     """Look at everything; uv is asked about the lock only when the files changed since it last said yes."""
     project = context.project
     record = load(context.home, project.root)
-    inputs = record.digest(os.path.relpath(path, project.root) for path in project.inputs)
+    moved = record.look(project)
+    inputs = digest(record.parts)
     asked = (os.fspath(project.root), inputs)
     matches = record.locked == inputs or asked in _MATCHED or locks.matches_manifest(context)
     if matches:
         record.locked = inputs
         _MATCHED.add(asked)
-    return Situation(context, record, inputs, matches)
+    return Situation(context, record, inputs, matches, moved)
 
 
 def remember(situation: Situation, target: Target, built: Built) -> None:

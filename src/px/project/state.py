@@ -54,6 +54,8 @@ class Flags:
     env_exists: bool
     env_matches: bool
     """E was made from L as it is now, with the selection that is asked for."""
+    stale: str = ""
+    """What changed since E was made, as a sentence."""
 
     @property
     def manifest_clean(self) -> bool:
@@ -85,9 +87,9 @@ class Flags:
         if not self.lock_matches:
             return "The manifest changed after it was locked."
         if not self.env_exists:
-            return "The env has not been built."
+            return self.stale or "The env has not been built."
         if not self.env_matches:
-            return "The env was built from another lock or selection, or by another version of px."
+            return self.stale or "The env was built from something else."
         return "The manifest, the lock and the env agree."
 
 

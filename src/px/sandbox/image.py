@@ -96,6 +96,7 @@ def _reusable(store: Store, directory: Path, image: Image) -> bool:
     raw = _read(directory)
     return (
         raw is not None
+        and raw.get("sbx_id") == image.sbx_id
         and raw.get("objects") == list(image.refs)
         and all(store.has(layer.kind, layer.oid) for layer in image.layers)
     )
@@ -141,11 +142,13 @@ def _write(directory: Path, image: Image) -> None:
 def _read(directory: Path) -> dict[str, Any] | None:
     """The manifest of an image; None if there is none, PX904 if it is of another format."""
     try:
-        raw: dict[str, Any] = json.loads((directory / MANIFEST).read_bytes())
+        raw = json.loads((directory / MANIFEST).read_bytes())
     except (OSError, ValueError):
         return None
-    if raw.get("sbx_version") != SBX_VERSION:
-        problem = f"it is version {raw.get('sbx_version')}, this px makes version {SBX_VERSION}"
+    if not isinstance(raw, dict) or "sbx_version" not in raw:
+        return None  # damaged, or not ours: it is made again
+    if raw["sbx_version"] != SBX_VERSION:
+        problem = f"it is version {raw['sbx_version']}, this px makes version {SBX_VERSION}"
         raise PxError("PX904", image=directory.name, problem=problem, directory=directory)
     return raw
 

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-VERSION = 4
+VERSION = 5
 HOST, SANDBOX = "host", "sandbox"
+SANDBOX_TABLE = "[tool.px.sandbox]"
+"""The name of the one part of a project that only its sandbox is made from."""
 # A file that was written this recently can change again without its time showing it.
 _RACY_NS = 2_000_000_000
 _LONGEST_NAME = 200
@@ -26,8 +28,8 @@ _LONGEST_NAME = 200
 class Built(Frozen):
     """What both targets have: from which inputs it was made, with which selection, and what it consists of."""
 
-    inputs: str
-    """One hash over the files that it was made from (:attr:`px.project.discovery.Project.inputs`)."""
+    inputs: dict[str, str]
+    """The parts of the project that it was made from (:mod:`px.project.parts`), each with its hash."""
     selection: dict[str, Any]
     """The groups and extras that were asked for (:class:`px.project.selection.Selection`)."""
     profile_oid: str
@@ -44,6 +46,11 @@ class Built(Frozen):
     def whole(self) -> bool:
         """Whether it is complete where the record says that it is."""
         raise NotImplementedError
+
+    @property
+    def untouched(self) -> bool:
+        """Whether it is certainly as it was made; a no only means that it must be looked at closely."""
+        return self.whole
 
 
 class BuiltHost(Built):
@@ -75,6 +82,9 @@ class BuiltSandbox(Built):
     tables: dict[str, list[Any]] = {}  # noqa: RUF012 - frozen, and never changed
     """Those of px's own tables that it was derived from, looked at as a record looks at its inputs."""
 
+    marks: dict[str, list[int]] = {}  # noqa: RUF012 - frozen, and never changed
+    """Its image's manifest and its layers as they looked when it was made."""
+
     @property
     def interpreter(self) -> str:
         """The program that runs Python in it: that of the project's env, or the base's own."""
@@ -82,11 +92,32 @@ class BuiltSandbox(Built):
 
     @property
     def whole(self) -> bool:
-        """The cheap check of every run; ``px store verify`` reads every byte."""
         return os.path.exists(os.path.join(self.directory, "manifest.json")) and all(map(os.path.isdir, self.layers))
+
+    @property
+    def untouched(self) -> bool:
+        """The cheap check of every run: a manifest that was written to, or a layer that was replaced, shows in it.
+
+        What was changed inside of a layer does not: ``px store verify`` reads every byte.
+        """
+        return bool(self.marks) and all(mark(path) == known for path, known in self.marks.items())
+
+    def marked(self) -> BuiltSandbox:
+        """The same, with what is there now taken as good."""
+        paths = (os.path.join(self.directory, "manifest.json"), *self.layers)
+        return self.replace(marks={path: mark(path) for path in paths})
 
 
 TARGETS: dict[str, type[Built]] = {HOST: BuiltHost, SANDBOX: BuiltSandbox}
+
+
+def mark(path: str) -> list[int]:
+    """What tells a file or directory from another one in its place; [] if there is none."""
+    try:
+        st = os.stat(path)
+    except OSError:
+        return []
+    return [st.st_ino, st.st_mtime_ns, st.st_size]
 
 
 def home_root() -> str:
@@ -141,14 +172,19 @@ def _consistent(raw: dict[str, Any], target: str) -> tuple[dict[str, Any], Built
         return None
     built = TARGETS[target].from_json(raw["envs"][target])
     same = (
-        built.inputs == raw["locked"]
+        built.inputs == parts_of(raw["parts"], target)
         and made_alike(built, raw["recorded_at"])
-        and built.whole
+        and built.untouched
         and not _members_changed(raw)
         and not _files_appeared(raw)
         and unchanged(raw)
     )
     return (raw, built) if same else None
+
+
+def parts_of(parts: dict[str, str], target: str) -> dict[str, str]:
+    """Those parts of a project that the env of one target is made from."""
+    return parts if target == SANDBOX else {name: parts[name] for name in parts if name != SANDBOX_TABLE}
 
 
 def _members_changed(raw: dict[str, Any]) -> bool:
@@ -227,15 +263,6 @@ def look_at_table(name: str, known: list[Any] | None = None, recorded_at: int = 
         if found:
             return found
     return look(DATA, name, known, recorded_at)
-
-
-def digest(entries: Iterable[tuple[str, list[Any]]]) -> str:
-    """One hash over names and contents."""
-    import hashlib
-    import json
-
-    text = json.dumps([[name, entry[4] if entry else None] for name, entry in entries])
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read(path: str) -> dict[str, Any] | None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from px import console
 from px.errors import PxError
 from px.project import lock as locks
 from px.project import state as rules
-from px.project.situation import Situation, inspect, link, load, remember
+from px.project.situation import Situation, damaged, inspect, link, load, remember
 from px.project.state import State, Target
 from px.store.files import disk_errors, write_atomically
 from px.store.locks import locked
@@ -25,7 +26,6 @@ from px.warm.record import Built, BuiltHost, BuiltSandbox, record_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from px.home import Home
     from px.project.context import Context
@@ -74,15 +74,15 @@ def ensure(context: Context, wish: Wish) -> Ready[Built]:
     situation = inspect(context)
     flags = situation.flags(wish.target, wish.selection)
     allowed = rules.permit(wish.command, flags, frozen_by=context.frozen_by, target=wish.target)
-    if not allowed.must_build and (known := _known(situation, wish)):
+    if not allowed.must_build and (known := _known(situation, wish)) and not _record_is_old(situation, known):
         return _handed_out(context, known, changed=False)
     with exclusive(context, log=wish.target is Target.SANDBOX):
-        if not allowed.must_lock:
-            return _build(context.look_again(), wish)
-        with restoring([context.project.lock]):
-            locks.relock(context)
+        if allowed.must_lock:
+            with restoring([context.project.lock]):
+                locks.relock(context)
+            # From here on the lock stays: it is right, whatever becomes of the build.
             console.info(f"Locked {context.project.lock.name}")
-            return _build(context.look_again(), wish)
+        return _build(context.look_again(), wish)
 
 
 def change(context: Context, command: str, target: Target, action: Callable[[Context], object]) -> Ready[Built]:
@@ -105,13 +105,21 @@ def _known(situation: Situation, wish: Wish) -> Built | None:
     return found if found is not None and found.whole and not wish.force and not wish.more else None
 
 
+def _record_is_old(situation: Situation, known: Built) -> bool:
+    """Whether the next warm run would find something that it must look at again, though it changes nothing."""
+    return situation.moved or not known.untouched
+
+
 def _build(context: Context, wish: Wish) -> Ready[Built]:
     """Build, unless another px did so while this one waited for the project's lock."""
     situation = inspect(context)
     chosen = wish.selection or situation.selection(wish.target)
     is_consistent = situation.flags(wish.target, chosen).state.plain is State.CONSISTENT
     if is_consistent and (known := _known(situation, wish)):
+        if _record_is_old(situation, known):
+            remember(situation, wish.target, known.marked() if isinstance(known, BuiltSandbox) else known)
         return _handed_out(context, known, changed=False)
+    _discard_damage(situation, wish.target)
     made: Built
     # Only here: most commands find everything built, and need not wait for the import of what builds.
     if wish.target is Target.HOST:
@@ -127,9 +135,25 @@ def _build(context: Context, wish: Wish) -> Ready[Built]:
     return _handed_out(context, made, changed=True)
 
 
+def _discard_damage(situation: Situation, target: Target) -> None:
+    """Remove what is not what it was built as, so that it is made again: the store would go on using it."""
+    store, built = situation.context.store, situation.built(target)
+    for path in damaged(store, built) if built is not None else ():
+        console.warn(f"{path} is not what px made there; making it again")
+        if path.endswith("manifest.json"):
+            Path(path).unlink(missing_ok=True)
+        else:
+            kind, oid = path.split(os.sep)[-3:-1]
+            store.discard(kind, oid)
+
+
 def _handed_out(context: Context, built: Built, *, changed: bool) -> Ready[Built]:
     if isinstance(built, BuiltHost):
         link(context.root, built.directory)  # it may have been removed, or be another PX_HOME's
+    elif isinstance(built, BuiltSandbox) and not changed:
+        console.detail(f"base: {built.base} (base_os_oid {built.base_os_oid[:12]}): in the store")
+        console.detail(f"capabilities: {', '.join(built.capabilities) or 'none'}")
+        console.detail(f"image {built.sbx_id[:12]}: in the store, all {len(built.layers)} layers; nothing was built")
     hold_across_exec(use_lock(built.directory))
     return Ready(context, built, changed)
 

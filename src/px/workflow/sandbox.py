@@ -10,6 +10,7 @@ from px import console
 from px.debian.lock import file_name
 from px.platforms import host_architecture
 from px.project.discovery import try_discover
+from px.project.state import Target
 from px.sandbox.definition import Derived, derive
 from px.sandbox.image import Image, check_links, ensure_image, image_directory
 from px.sandbox.layers.base import ensure_base, ensure_bytecode_layer, known_bases, load_base_lock
@@ -49,7 +50,7 @@ def build_sandbox(situation: Situation, selection: Selection, more: frozenset[st
     # A project with pins of its own does not depend on px's lock.
     pins, lock = derived.base.lock.pins, file_name(derived.base.name, derived.base.architecture)
     return BuiltSandbox(
-        inputs=situation.inputs,
+        inputs=situation.made_from(Target.SANDBOX),
         selection=selection.as_json(),
         profile_oid=derived.profile.oid,
         directory=os.fspath(image_directory(situation.context.home, image.sbx_id)),
@@ -65,7 +66,7 @@ def build_sandbox(situation: Situation, selection: Selection, more: frozenset[st
         project_layer=own.oid if own else "",
         git_write=derived.manifest.git_write,
         tables={name: look_at_table(name) for name in (os.fspath(pins) if pins else f"bases/{lock}", *_TABLES)},
-    )
+    ).marked()
 
 
 def project_around(directory: Path) -> Path | None:
@@ -87,7 +88,7 @@ def bare_sandbox(store: Store, base_name: str) -> BuiltSandbox:
     base = ensure_base(store, load_base_lock(base_name, host_architecture()))
     layers = (base, ensure_bytecode_layer(store, base))
     return BuiltSandbox(
-        inputs="",
+        inputs={},
         selection={},
         profile_oid="",
         directory="",

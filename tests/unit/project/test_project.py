@@ -17,6 +17,7 @@ from px.project.lock import read_pylock
 from px.project.manifest import Manifest
 from px.project.selection import Selection
 from px.store.objects import Store
+from px.warm import record as warm
 from px.warm.record import VERSION
 from px.workflow.door import restoring
 from px.workflow.status import gather
@@ -134,18 +135,54 @@ def test_a_selection_survives_the_record() -> None:
     assert chosen.uv_flags() == ["--group", "a", "--extra", "x", "--all-extras", "--no-default-groups"]
 
 
+def parts_of(record: records.ProjectRecord, root: Path) -> dict[str, str]:
+    record.look(discover(root))
+    return dict(record.parts)
+
+
 def test_the_record_sees_content_not_times(home: Home, tmp_path: Path) -> None:
     root = project(tmp_path / "p")
     record = records.load(home, root)
-    first = record.digest(["pyproject.toml", "uv.lock"])
+    first = parts_of(record, root)
     (root / "pyproject.toml").touch()
-    assert record.digest(record.inputs) == first
+    assert parts_of(record, root) == first
     (root / "pyproject.toml").write_text("[project]\nname = 'b'\n")
-    assert record.digest(record.inputs) != first
+    assert parts_of(record, root) != first
     (root / "pyproject.toml").write_text('[project]\nname = "a"\n')
-    assert record.digest(record.inputs) == first
+    assert parts_of(record, root) == first
     (root / "uv.lock").write_text("")
-    assert record.digest(record.inputs) != first
+    assert parts_of(record, root).keys() - first.keys() == {"uv.lock"}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "# a comment\n",
+        "[tool.ruff]\nline-length = 1\n",
+        '[tool.px]\ntest = ["tox"]\n',
+        "[tool.px.sandbox]\n",
+        "[tool]\n",
+    ],
+)
+def test_what_nothing_is_built_from_does_not_count(home: Home, tmp_path: Path, more: str) -> None:
+    root = project(tmp_path / "p")
+    record = records.load(home, root)
+    first = parts_of(record, root)
+    (root / "pyproject.toml").write_text('[project]\nname = "a"\n' + more)
+    assert record.look(discover(root)), "the file is another one, which the next warm run must know"
+    assert record.parts == first
+
+
+def test_the_sandboxs_table_is_a_part_of_its_own(home: Home, tmp_path: Path) -> None:
+    root = project(tmp_path / "p")
+    record = records.load(home, root)
+    first = parts_of(record, root)
+    (root / "pyproject.toml").write_text('[project]\nname = "a"\n[tool.px.sandbox]\nbase = "debian-13"\n')
+    now = parts_of(record, root)
+    assert {name for name in now if now[name] != first.get(name)} == {"[tool.px.sandbox]"}
+    assert warm.parts_of(now, warm.HOST) == first
+    (root / "pyproject.toml").write_text('[project]\nname = "a"\n[tool.px.sandbox]\nexclude = ["x"]\n')
+    assert parts_of(record, root) == first, "px pack image reads it anew"
 
 
 def test_what_describes_local_dependencies_is_an_input_too(tmp_path: Path) -> None:
@@ -162,14 +199,14 @@ def test_what_describes_local_dependencies_is_an_input_too(tmp_path: Path) -> No
 def test_a_change_within_the_same_instant_is_seen(home: Home, tmp_path: Path) -> None:
     root = project(tmp_path / "p")
     record = records.load(home, root)
-    first = record.digest(["pyproject.toml"])
+    first = parts_of(record, root)
     record.save()
     st = (root / "pyproject.toml").stat()
     (root / "pyproject.toml").write_text('[project]\nname = "b"\n')
     import os
 
     os.utime(root / "pyproject.toml", ns=(st.st_atime_ns, st.st_mtime_ns))
-    assert records.load(home, root).digest(["pyproject.toml"]) != first
+    assert parts_of(records.load(home, root), root) != first
 
 
 def test_a_damaged_record_is_forgotten(home: Home, tmp_path: Path) -> None:

@@ -19,9 +19,9 @@ RECORD = {
     "numbers": [0, -1, 1731661234567890123, 1.5, -2e-3],
     "nothing": [None, True, False, {}, [], ""],
 }
-HOST = BuiltHost("inputs", {"groups": ["dev"]}, "0" * 64, "/envs/0", {"A": "b"}, ("profile/0",))
+HOST = BuiltHost({"uv.lock": "0"}, {"groups": ["dev"]}, "0" * 64, "/envs/0", {"A": "b"}, ("profile/0",))
 SANDBOX = BuiltSandbox(
-    inputs="inputs",
+    inputs={"uv.lock": "0", record.SANDBOX_TABLE: "1"},
     selection={},
     profile_oid="0" * 64,
     directory="/images/0",
@@ -90,6 +90,26 @@ def test_a_sandbox_is_whole_with_its_manifest_and_its_layers(tmp_path: Path, abs
         (tmp_path / name).mkdir()
     layers = tuple(str(tmp_path / f"layer-{number}") for number in range(2))
     assert SANDBOX.replace(directory=str(tmp_path), layers=layers).whole is not bool(absent)
+
+
+def test_a_sandbox_that_something_touched_is_looked_at_again(tmp_path: Path) -> None:
+    for name in ("layer-0", "layer-1", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "manifest.json").write_text("{}")
+    layers = tuple(str(tmp_path / f"layer-{number}") for number in range(2))
+    built = SANDBOX.replace(directory=str(tmp_path), layers=layers)
+    assert not built.untouched, "a record without marks says nothing"
+    built = built.marked()
+    untouched = built.untouched
+    assert untouched
+    (tmp_path / "layer-1").rename(tmp_path / "gone")
+    assert not built.untouched
+    (tmp_path / "other").rename(tmp_path / "layer-1")
+    assert built.whole
+    assert not built.untouched
+    built = built.marked()
+    (tmp_path / "manifest.json").write_text('{"sbx_id": "another"}')
+    assert not built.untouched
 
 
 def test_no_two_projects_have_a_record_of_the_same_name() -> None:
