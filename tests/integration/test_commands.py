@@ -316,6 +316,21 @@ def test_px_test(synced: Path) -> None:
     assert run_px("test", "a", "-k", "b", cwd=synced, check=False).returncode == 4
 
 
+def test_px_test_hands_on_what_it_does_not_know(synced: Path) -> None:
+    show = """["python", "-c", "import sys; print(sys.argv[1:])"]"""
+    manifest = synced / "pyproject.toml"
+    manifest.write_text(f"{manifest.read_text()}\n[tool.px]\ntest = {show}\n")
+    for given, passed in (
+        (["-x"], ["-x"]),
+        (["-k", "name", "tests"], ["-k", "name", "tests"]),
+        (["--pdb", "-q", "-vx", "--maxfail=1"], ["--pdb", "-vx", "--maxfail=1"]),
+        (["-x", "--", "-q"], ["-x", "-q"]),
+        (["tests/a.py", "-q", "--sandbox"], ["tests/a.py", "-q", "--sandbox"]),
+        (["-q", "--", "--"], ["--"]),
+    ):
+        assert run_px("test", *given, cwd=synced).stdout == f"{passed}\n"
+
+
 def test_init(tmp_path: Path, index: Index) -> None:
     run_px("init", "fresh", "--name", "fresh-one", cwd=tmp_path)
     root = tmp_path / "fresh"
@@ -441,6 +456,23 @@ def test_the_manifest_of_a_dependency_by_path_is_watched(app: Path, index: Index
     assert run_px("run", "python", "-V", cwd=app, check=False, CI="1").stderr.startswith("PX010")
     assert "Locked" in run_px("sync", cwd=app).stderr
     run_px("run", "python", "-c", "import linter", cwd=app)
+
+
+def test_a_locked_package_that_no_environment_needs(app: Path, index: Index) -> None:
+    """uv keeps it in the lock without any file of it."""
+    text = (app / "pyproject.toml").read_text()
+    (app / "pyproject.toml").write_text(text.replace('["hello"]', """["hello", "linter; sys_platform == 'never'"]"""))
+    run_px("sync", cwd=app)
+    assert 'name = "linter"' in (app / "uv.lock").read_text()
+    assert run_px("run", "python", "-c", "import leaf", cwd=app).returncode == 0
+
+
+def test_remove_finds_the_group_or_extra(synced: Path) -> None:
+    done = run_px("remove", "linter", cwd=synced)
+    assert "linter: removing from group lint" in done.stderr
+    assert "linter" not in (synced / "pyproject.toml").read_text()
+    run_px("remove", "Extra.Thing", cwd=synced)
+    assert "extra-thing" not in (synced / "pyproject.toml").read_text()
 
 
 def test_a_pylock_is_read_and_never_written(app: Path, index: Index) -> None:

@@ -53,6 +53,14 @@ def test_a_misspelt_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "px status" in capsys.readouterr().err
 
 
+def test_dockers_flag_for_volumes_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "a"\nversion = "1"\nrequires-python = ">=3.11"\n')
+    run_px("sync", cwd=tmp_path)
+    done = run_px("run", "-v", "/data:/data", "ls", cwd=tmp_path, check=False)
+    assert "PX040  -v /data:/data: -v is --verbose; a volume is --volume" in done.stderr
+    assert "px run --sandbox --volume /data:/data ls" in done.stderr
+
+
 def test_an_unknown_flag_is_a_usage_error(tmp_path: Path) -> None:
     assert run_px("sync", "--nonsense", cwd=tmp_path, check=False).returncode == 2
 

@@ -129,7 +129,7 @@ def _run_command(name: str, argv: list[str]) -> int:
     module = importlib.import_module(f"px.cli.commands.{COMMANDS[name].module}")
     parser = make_parser(name)
     module.configure(parser)
-    args = parser.parse_args(argv)
+    args = parser.parse_args(module.arrange(parser, argv) if hasattr(module, "arrange") else argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr is: a terminal may lack a sign that we print
     level = console.QUIET if args.quiet else console.DEBUG if args.debug else console.NORMAL + min(args.verbose, 1)

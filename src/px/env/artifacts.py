@@ -8,7 +8,7 @@ import os
 from dataclasses import asdict, dataclass
 from datetime import UTC
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import unquote, urlsplit
 
 from px.errors import PxError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from px.project.settings import Settings
 
 FORMAT = 3
+_SOURCES = ("wheels", "sdist", "vcs", "directory", "archive")
 Kind = Literal["wheel", "sdist", "vcs", "directory"]
 
 
@@ -76,6 +77,7 @@ def _select(context: Context, selection: Selection, runtime: Runtime) -> list[Ar
     project, document = context.project, locks.export(context, selection)
     _from_source(context.settings, document)
     _prune(document, runtime)
+    _drop_absent(project, document, runtime)
     pylock = locks.to_pylock(project, document)
     extras, groups = _pylock_choices(project, selection)
     try:
@@ -106,6 +108,23 @@ def _prune(document: dict[str, Any], runtime: Runtime) -> None:
             package["wheels"] = kept or wheels
 
 
+def _drop_absent(project: Project, document: dict[str, Any], runtime: Runtime) -> None:
+    """Drop packages of which the lock has no file at all: uv locks so what no environment can ever need."""
+    from packaging.markers import Marker
+
+    packages = document.get("packages", ())
+    absent = [row for row in packages if isinstance(row, dict) and not any(row.get(key) for key in _SOURCES)]
+    for row in absent:
+        if "marker" not in row or Marker(row["marker"]).evaluate(cast("dict[str, str]", runtime.markers())):
+            platform = f"{runtime.abi} on {runtime.machine} with {runtime.libc}"
+            name, version = str(row.get("name")), str(row.get("version", ""))
+            reason = "The lock names it, and has neither a wheel nor a source of it."
+            raise PxError(
+                "PX104", lock=project.lock.name, package=name, version=version, platform=platform, reason=reason
+            )
+        packages.remove(row)
+
+
 def _for_another_system(wheel: dict[str, Any]) -> bool:
     name = str(wheel.get("name") or wheel.get("url") or wheel.get("path") or "")
     platform = name.rpartition("-")[2]
@@ -120,8 +139,7 @@ def _pylock_choices(project: Project, selection: Selection) -> tuple[list[str] |
     if selection.all_groups:
         groups: list[str] | None = list(project.manifest.groups)
     elif selection.groups or selection.no_groups or not selection.default_groups:
-        default = project.manifest.tool("uv").get("default-groups", ["dev"]) if selection.default_groups else []
-        default = project.manifest.groups if default == "all" else default
+        default = project.manifest.default_groups if selection.default_groups else ()
         groups = sorted((set(default) | set(selection.groups)) - set(selection.no_groups))
     else:
         groups = None

@@ -120,7 +120,10 @@ def index_document(what: Release) -> Json:
     # skopeo, podman and umoci read the tag from ref.name.  containerd has an annotation of its own, for the whole name.
     entries = []
     for name in what.names:
-        named = {"org.opencontainers.image.ref.name": name.tag or "latest", "io.containerd.image.name": str(name)}
+        named = {
+            "org.opencontainers.image.ref.name": name.tag or "latest",
+            "io.containerd.image.name": name.for_containerd,
+        }
         entries.append(Descriptor(what.top.media_type, what.digest, what.top.size, named, what.top.platform).document())
     if not entries:
         entries.append(what.top.document())

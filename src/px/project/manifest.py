@@ -129,6 +129,12 @@ class Manifest:
         return tuple(sorted(self.project.get("optional-dependencies", {})))
 
     @property
+    def default_groups(self) -> tuple[str, ...]:
+        """The groups that uv installs without being asked: those of developers."""
+        found = self.tool("uv").get("default-groups", ["dev"])
+        return self.groups if found == "all" else tuple(name for name in found if name in self.groups)
+
+    @property
     def is_package(self) -> bool:
         """Whether the project itself is installed: uv's rule."""
         explicit = self.tool("uv").get("package")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import TYPE_CHECKING, Any, cast
 
 from packaging.utils import canonicalize_name
@@ -50,12 +51,36 @@ def unset_capabilities(path: Path, names: Sequence[str]) -> tuple[str, ...]:
 
     if changed:
         _edit(path, apply)
+        _drop_empty(path)
     return changed
 
 
 def set_pins(path: Path, name: str) -> None:
     """Write ``pins = NAME`` into ``[tool.px.sandbox]``."""
     _edit(path, lambda table: table.update(pins=name), TABLE)
+
+
+def _drop_empty(path: Path) -> None:
+    """Take out the tables that are empty now: nobody would know why they are there.  A comment keeps one."""
+    import tomlkit
+
+    target = path.resolve()
+    text = target.read_bytes().decode("utf-8")
+    document, expected = tomlkit.parse(text), bounds.parse_toml(text)
+    for depth in range(len(PATH), 0, -1):
+        above, plain = cast("MutableMapping[str, Any]", document), expected
+        for key in PATH[: depth - 1]:
+            above, plain = cast("MutableMapping[str, Any]", above[key]), plain[key]
+        # A table that is written in several places has no text of its own; then it stays.
+        text_of = getattr(above[PATH[depth - 1]], "as_string", lambda: "#")
+        if plain[PATH[depth - 1]] or "#" in text_of():
+            break
+        del above[PATH[depth - 1]]
+        del plain[PATH[depth - 1]]
+    written = re.sub(r"(\r?\n)\s*\Z", r"\1", tomlkit.dumps(document))  # and the empty line above the table
+    if tomlkit.dumps(document) != text and bounds.parse_toml(written) == expected:
+        with disk_errors(target):
+            write_atomically(target, written.encode("utf-8"), mode=target.stat().st_mode & 0o777)
 
 
 def _written(table: MutableMapping[str, Any], name: str) -> str:

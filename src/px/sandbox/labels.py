@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 LABEL = "px."
 
 
-def image_labels(derived: Derived, selection: Selection, app_oid: str) -> dict[str, str]:
-    """The ids of everything that the image was made from."""
+def image_labels(
+    derived: Derived, selection: Selection, app_oid: str, added: frozenset[str] = frozenset()
+) -> dict[str, str]:
+    """The ids of everything that the image was made from; ``added`` are capabilities that only it has."""
     return {
         f"{LABEL}sbx_id": derived.definition.sbx_id,
         f"{LABEL}base": derived.base.name,
@@ -31,7 +33,13 @@ def image_labels(derived: Derived, selection: Selection, app_oid: str) -> dict[s
         f"{LABEL}capabilities": ",".join(sorted(derived.capabilities)),
         f"{LABEL}selection": json.dumps(selection.as_json(), sort_keys=True, separators=(",", ":")),
         f"{LABEL}app_oid": app_oid,
+        **({f"{LABEL}added": ",".join(sorted(added))} if added else {}),
     }
+
+
+def added_to(labels: dict[str, str]) -> frozenset[str]:
+    """The capabilities that were added for an image alone."""
+    return frozenset(filter(None, labels.get(f"{LABEL}added", "").split(",")))
 
 
 def selection_of(labels: dict[str, str]) -> dict[str, Any]:

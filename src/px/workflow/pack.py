@@ -72,6 +72,8 @@ class PackOptions:
     """Files that the command itself writes or reads: not part of the app, wherever they lie."""
     clean: bool = False
     """Git has just said that nothing is changed or untracked."""
+    more: frozenset[str] = frozenset()
+    """Capabilities for this image only (``--auto-add``)."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ class PackedRelease:
     release: Release
     images: tuple[PackedImage, ...]
     names: tuple[Reference, ...]
+    selection: Selection
 
     def bill_paths(self, path: Path) -> list[Path]:
         """Where the bill of materials goes: with the architecture in its name, if there are several."""
@@ -127,7 +130,7 @@ def pack_all(
     if not names:
         names = [default_reference(project.name, project.here.version, commit.revision if commit else None)]
     made = release(Blobs(situation.context.home), tuple(p.image for p in images), tuple(names))
-    return PackedRelease(made, images, tuple(names))
+    return PackedRelease(made, images, tuple(names), selection)
 
 
 def _warn_of_passwords(project: Project) -> None:
@@ -143,7 +146,7 @@ def _warn_of_passwords(project: Project) -> None:
 def pack(situation: Situation, selection: Selection, options: PackOptions, architecture: str) -> PackedImage:
     """Build the image of one architecture from the project as it is now."""
     store, project = situation.context.store, situation.project
-    steps = take_steps(situation, selection, architecture=architecture)
+    steps = take_steps(situation, selection, architecture=architecture, more=options.more)
     exclude = sorted(steps.derived.manifest.exclude)
     app = scan(project.root, exclude=exclude, outputs=options.outputs, clean=options.clean)
     commit = commit_here(project.root)
@@ -152,7 +155,8 @@ def pack(situation: Situation, selection: Selection, options: PackOptions, archi
         _app_layer(store, app, steps, options),
     ]
     spec = _spec(steps, project, commit, options)
-    spec = replace(spec, labels={**image_labels(steps.derived, selection, app.oid), **options.labels})
+    own = image_labels(steps.derived, selection, app.oid, options.more)
+    spec = replace(spec, labels={**own, **options.labels})
     built = build_image(Blobs(store.home), spec, uses, format=options.format)
     if options.compression == GZIP:
         encode(store, steps.image)  # the sandbox's own digest; its layers are packed already
@@ -195,11 +199,32 @@ def _only_script(project: Project) -> tuple[str, ...]:
     return scripts if len(scripts) == 1 else ()
 
 
-def production(chosen: Selection, python: str | None) -> Selection:
-    """A selection without development groups, with the Python version that the sandbox was synced with."""
+def production(project: Project, synced: Selection, asked: Selection | None) -> Selection:
+    """What an image has: what its flags ask for, or else what the sandbox was synced with, less what is for developers.
+
+    Flags may ask for a development group by its name.
+    """
     # A path is one machine's; in the image it stands for no version.
-    version = python if python and re.fullmatch(r"[0-9.]+", python) else None
-    return replace(chosen, default_groups=False, python=version)
+    version = synced.python if synced.python and re.fullmatch(r"[0-9.]+", synced.python) else None
+    if asked is not None:
+        return replace(asked, default_groups=False, python=version)
+    development = set(project.manifest.default_groups) | {"dev"}
+    left_out = development & set(project.manifest.groups) if synced.all_groups else set()
+    return replace(
+        synced,
+        groups=tuple(g for g in synced.groups if g not in development),
+        no_groups=tuple(sorted({*synced.no_groups, *left_out})),
+        default_groups=False,
+        python=version,
+    )
+
+
+def described(selection: Selection) -> str:
+    """The groups and extras of an image, in words."""
+    found = ["all extras"] if selection.all_extras else [f"extra {name}" for name in selection.extras]
+    found += ["all groups"] if selection.all_groups else [f"group {name}" for name in selection.groups]
+    found += [f"not group {name}" for name in selection.no_groups if selection.all_groups]
+    return ", ".join(found) or "no extras, no groups"
 
 
 def check_clean(project: Project, *, allow_dirty: bool, outputs: Sequence[Path] = (), warn: bool = True) -> bool:

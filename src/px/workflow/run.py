@@ -50,6 +50,8 @@ def run_in_sandbox(
     context: Context, command: str, options: RunOptions, target: Callable[[BuiltSandbox], Target]
 ) -> int:
     """Build the sandbox as far as the command may, then run; try again with ``--auto-add``."""
+    from px.workflow.autoadd import wanted
+
     more: frozenset[str] = frozenset()
     while True:
         lacking = None
@@ -57,7 +59,7 @@ def run_in_sandbox(
             built = ensure_sandbox(context, command, more).built
             code, lacking = _run_once(context, built, target(built), options, tests=command == "test")
         except PxError as e:
-            if e.code != "PX902" or not _may_add(context, options, e, more):
+            if not _may_add(context, options, e, more):
                 raise
             lacking, code = e, e.exit_code
         if lacking is None:
@@ -65,7 +67,7 @@ def run_in_sandbox(
         if not _may_add(context, options, lacking, more):
             show(lacking)
             return code
-        more |= _capabilities(lacking)
+        more |= wanted(lacking)
         console.info(f"Adding {', '.join(sorted(more))} for this run (px sandbox add keeps it) …")
 
 
@@ -184,23 +186,7 @@ def unknown_program(name: str) -> PxError:
     return PxError("PX020", target=name, look=look, why=why, fix=fix, whole_fix=True)
 
 
-def _capabilities(error: PxError) -> frozenset[str]:
-    names = error.fields.get("capabilities", [])
-    return frozenset(names) if isinstance(names, list | tuple) else frozenset()
-
-
 def _may_add(context: Context, options: RunOptions, error: PxError, more: frozenset[str]) -> bool:
-    """Only when asked, never when frozen, and not the same capability twice."""
-    if not options.auto_add or not _capabilities(error) - more:
-        return False
-    if context.frozen_by is not None:
-        console.warn(f"--auto-add does nothing here: {context.frozen_by} is set")
-        return False
-    from px.sandbox.manifest import governing_manifest
+    from px.workflow.autoadd import may_add
 
-    manifest = governing_manifest(context.project.manifest.path)[0]
-    refused = [f"[tool.px.sandbox.capabilities].{name}" for name in sorted(manifest.disabled & _capabilities(error))]
-    refused += [] if manifest.auto else ["[tool.px.sandbox].auto"]
-    if refused:
-        console.warn(f"--auto-add does nothing here: {refused[0]} is false")
-    return not refused
+    return options.auto_add and may_add(context, error, more)

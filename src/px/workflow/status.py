@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from px.platforms import host_architecture
 from px.project import state as rules
 from px.project.discovery import find_manifest, try_discover
 from px.project.situation import NOTHING
 from px.project.state import Target
+from px.sandbox.layers.base import load_base_lock
+from px.sandbox.manifest import read_manifest
 from px.warm.record import BuiltSandbox
 from px.workflow.door import look
 
@@ -70,6 +73,7 @@ def gather(context: Context) -> Status:
         nothing = TargetStatus(NOTHING.state.value, reason, None, None, None, {}, remedy)
         return Status(directory, None, None, None, None, False, (), None, "missing", (), (), nothing, nothing, ())
     situation, project = look(context), context.project
+    check_sandbox(project)
     flags = situation.flags(Target.HOST)
     lock_state = (
         "missing" if not flags.lock_exists else "up to date" if flags.lock_matches else "older than the manifest"
@@ -90,6 +94,13 @@ def gather(context: Context) -> Status:
         sandbox=_target(situation, Target.SANDBOX, frozen=frozen),
         warnings=tuple(_warnings(project)),
     )
+
+
+def check_sandbox(project: Project) -> None:
+    """Refuse a ``[tool.px.sandbox]`` that no command could use: better said here than at the first run."""
+    manifest = read_manifest(project.manifest.path, project.manifest.document)
+    if not manifest.base_is_default:
+        load_base_lock(manifest.base, host_architecture())
 
 
 def _target(situation: Situation, target: Target, *, frozen: bool) -> TargetStatus:

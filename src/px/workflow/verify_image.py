@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from px import console
+from px.errors import PxError
 from px.oci import catalogue
 from px.oci.blobs import Blobs
 from px.oci.image import check_layers, compare, read_images
 from px.oci.layout import release, write_layout
-from px.oci.registry.reference import LOCAL_HOST, parse
+from px.oci.registry.reference import parse
 from px.oci.sources import BlobsSource, LayoutSource, source_of
 from px.project.selection import Selection
-from px.sandbox.labels import LABEL, architecture_of, selection_of
+from px.sandbox.labels import LABEL, added_to, architecture_of, selection_of
 from px.workflow.pack import PackOptions, commit_here, pack
 
 if TYPE_CHECKING:
@@ -25,11 +26,18 @@ if TYPE_CHECKING:
 
 def find_image(home: Home, name: str, *, insecure: bool) -> Source:
     """A file, an image that was packed here, or else one in a registry."""
-    is_local = name.startswith(f"{LOCAL_HOST}/") and not Path(name).exists()
-    digest = catalogue.find(home, parse(name)) if is_local else None
+    digest = None if Path(name).exists() else _packed_here(home, name)
     if digest is not None:
         return BlobsSource(name, Blobs(home), digest)
     return source_of(name, insecure=insecure)
+
+
+def _packed_here(home: Home, name: str) -> str | None:
+    try:
+        reference = parse(name, bare=True)
+    except PxError:
+        return None  # a path, perhaps
+    return catalogue.find(home, reference) if reference.is_local else None
 
 
 def verify_image(situation: Situation, image: ReadImage, outputs: tuple[Path, ...] = ()) -> list[str]:
@@ -64,4 +72,5 @@ def _options(image: ReadImage, outputs: tuple[Path, ...]) -> PackOptions:
         format=image.format,
         compression=image.compression,
         outputs=outputs,
+        more=added_to(image.labels),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,39 @@ def test_production_dependencies_unless_more_is_asked_for(
     assert done.returncode == 0, done.stdout
 
 
+def test_what_was_synced_is_packed(project: Project, tmp_path: Path) -> None:
+    """The extras and groups of the sandbox, less those of developers; flags choose anew."""
+    archive = tmp_path / "x.tar"
+    project.px("sync", "--sandbox", "--extra", "more", "--group", "dev", "--group", "space")
+    said = project.px("pack", "image", "--out", archive).stdout
+    assert "  with:   extra more, group space\n" in said
+    assert installed(image_in(archive)) == {"demo_app", "hello", "leaf", "extra_thing", "ns_one"}
+    assert project.verify(archive).returncode == 0
+    project.px("sync", "--sandbox", "--all-groups")
+    assert "  with:   all groups, not group dev\n" in project.px("pack", "image", "--out", archive).stdout
+    assert installed(image_in(archive)) == {"demo_app", "hello", "leaf", "ns_one"}
+    assert "  with:   no extras, no groups\n" in project.px("pack", "image", "--reset").stdout
+    assert "  with:   group dev\n" in project.px("pack", "image", "--group", "dev").stdout
+
+
+def test_run_and_pack_have_one_profile(project: Project) -> None:
+    project.px("sync", "--sandbox", "--extra", "more", "--no-dev")
+    synced = json.loads(project.px("sync", "--sandbox", "--json").stdout)["details"]
+    made = project.pack().details["images"][0]
+    assert (made["profile_oid"], made["sbx_id"]) == (synced["profile_oid"], synced["sbx_id"])
+
+
+def test_a_name_without_a_host_stays_here(shared: Project, tmp_path: Path) -> None:
+    archive = tmp_path / "x.tar"
+    assert shared.pack("--tag", "myapp:1", "--out", archive).names == ["myapp:1"]
+    assert shared.verify("myapp:1").returncode == 0
+    with tarfile.open(archive) as tar:
+        document = tar.extractfile("manifest.json")
+        assert document is not None
+        assert json.load(document)[0]["RepoTags"] == ["myapp:1"]
+    assert "it does not start with the host of a registry" in shared.refused("--tag", "myapp:1", "--push")
+
+
 def test_a_group_that_is_not_there(shared: Project) -> None:
     said = shared.refused("--group", "nonsense", code=122)
     assert "nonsense" in said
@@ -149,7 +183,7 @@ def test_several_tags(shared: Project, tmp_path: Path) -> None:
     assert [m["annotations"]["io.containerd.image.name"] for m in index["manifests"]] == names
     assert {m["digest"] for m in index["manifests"]} == {made.digest}
     assert shared.pack().digest == made.digest, "a name is not part of the image"
-    for bad in ("demo", "registry.example.org/Team/demo", "registry.example.org/demo:a b"):
+    for bad in ("Demo", "demo:a b", "registry.example.org/Team/demo", "registry.example.org/demo:a b"):
         assert "PX922" in shared.refused("--tag", bad)
 
 

@@ -134,6 +134,42 @@ def test_a_header_that_a_build_asks_for(tmp_path: Path, warm: Home) -> None:
     run_px("run", "--sandbox", "python", "-c", "import wantsmagic", cwd=root)
 
 
+def test_sync_and_pack_add_what_is_missing(tmp_path: Path, warm: Home) -> None:
+    sdist = make_sdist(tmp_path, "wantsmagic2", includes="#include <magic.h>", libraries="-lmagic")
+    root = write_project(tmp_path / "p", sdist)
+    before = snapshot(root)
+    assert run_px("sync", "--auto-add", cwd=root, check=False).stderr.startswith("PX041")
+    # The lock of a first sync that fails stays: it is right, and took a while.
+    failed = run_px("sync", "--sandbox", cwd=root, check=False)
+    assert "px sandbox add magic" in failed.stderr
+    assert "Nothing was changed" not in failed.stderr
+    locked = (root / "uv.lock").read_bytes()
+    frozen = run_px("sync", "--sandbox", "--auto-add", cwd=root, check=False, CI="1")
+    assert "--auto-add does nothing here: CI is set" in frozen.stderr
+    assert snapshot(root) == {**before, "uv.lock": snapshot(root)["uv.lock"]}
+    done = run_px("sync", "--sandbox", "--auto-add", cwd=root)
+    assert "Added to pyproject.toml: magic (--auto-add)" in done.stderr
+    assert "[tool.px.sandbox.capabilities]\nmagic = true" in (root / "pyproject.toml").read_text()
+    assert (root / "uv.lock").read_bytes() == locked
+    run_px("run", "--sandbox", "python", "-c", "import wantsmagic2", cwd=root, CI="1")
+
+
+def test_an_image_gets_what_its_build_asks_for(tmp_path: Path, warm: Home) -> None:
+    sdist = make_sdist(tmp_path, "wantsmagic3", includes="#include <magic.h>", libraries="-lmagic")
+    root = write_project(tmp_path / "p", sdist)
+    manifest = root / "pyproject.toml"
+    text = manifest.read_text().replace("dependencies = [", "dependencies = []\noptional-dependencies.more = [")
+    manifest.write_text(text)
+    lock(root)
+    run_px("sync", "--sandbox", cwd=root)
+    failed = run_px("pack", "image", "--extra", "more", cwd=root, check=False)
+    assert "px sandbox add magic" in failed.stderr
+    made = run_px("pack", "image", "--extra", "more", "--auto-add", "--tag", "added:1", "--json", cwd=root)
+    assert json.loads(made.stdout)["details"]["images"][0]["capabilities"] == ["magic"]
+    assert manifest.read_text() == text
+    assert run_px("pack", "verify", "added:1", cwd=root).returncode == 0
+
+
 def test_a_build_that_fails_for_reasons_of_its_own(tmp_path: Path, warm: Home) -> None:
     root = lock(write_project(tmp_path / "p", make_sdist(tmp_path, "broken", includes="#error deliberately broken")))
     done = run_px("run", "--sandbox", "python", "-c", "pass", cwd=root, check=False)

@@ -12,6 +12,7 @@ from px.cli.main import make_parser
 from px.errors import PxError
 from px.project.context import Context
 from px.store.objects import Store
+from tests.support.px import run_px
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,8 +40,11 @@ def run(
     return code
 
 
-def test_add_then_remove(home: Home, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_add_then_remove(
+    home: Home, project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = project / "pyproject.toml"
+    monkeypatch.chdir(project)
     assert run(sandbox_add, home, project, "postgres", "curl") == 0
     assert capsys.readouterr().out == "Added to pyproject.toml: curl, postgres\n"
     assert path.read_text() == PROJECT + "\n[tool.px.sandbox.capabilities]\ncurl = true\npostgres = true\n"
@@ -85,3 +89,32 @@ def test_list(home: Home, project: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert postgres["packages"]["debian-13"]["runtime"] == ["libpq5"]
     with pytest.raises(PxError, match="PX900"):
         run(sandbox_list, home, project, "--base", "debian-99")
+
+
+def test_add_names_the_manifest_that_it_changed(tmp_path: Path) -> None:
+    member = tmp_path / "packages/m"
+    member.mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text('[tool.uv.workspace]\nmembers = ["packages/*"]\n')
+    (member / "pyproject.toml").write_text('[project]\nname = "m"\nversion = "1"\n')
+    assert run_px("sandbox", "add", "xml", cwd=member).stdout == f"Added to {tmp_path / 'pyproject.toml'}: xml\n"
+    assert run_px("sandbox", "remove", "xml", cwd=tmp_path).stdout == "Removed from pyproject.toml: xml\n"
+    assert (tmp_path / "pyproject.toml").read_text() == '[tool.uv.workspace]\nmembers = ["packages/*"]\n'
+
+
+@pytest.mark.parametrize(
+    ("table", "code", "said"),
+    [
+        ('bse = "debian-12"', "PX003", "did you mean 'base'?"),
+        ('auto = "yes"', "PX003", "must be true or false"),
+        ('base = "debian-9"', "PX900", "px has these bases"),
+        ('base = "debian-12-py311"', "PX900", 'Set base = "debian-12".'),
+        ('base = "px/base:debian-12-py313"', "PX900", "px sync --sandbox --python 3.13"),
+        ("capabilities = { nonsense = true }", "PX901", "nonsense"),
+    ],
+)
+def test_status_checks_the_sandboxs_table(tmp_path: Path, table: str, code: str, said: str) -> None:
+    manifest = f'[project]\nname = "a"\nversion = "1"\nrequires-python = ">=3.11"\n[tool.px.sandbox]\n{table}\n'
+    (tmp_path / "pyproject.toml").write_text(manifest)
+    done = run_px("status", cwd=tmp_path, check=False)
+    assert done.stderr.startswith(code)
+    assert said in done.stderr

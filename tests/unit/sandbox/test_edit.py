@@ -62,6 +62,16 @@ def test_remove_takes_back_what_add_wrote(tmp_path: Path, name: str) -> None:
     assert tomllib.loads(path.read_text()) == tomllib.loads(LAYOUTS[name])
 
 
+@pytest.mark.parametrize("name", [n for n in LAYOUTS if n != "inline empty"])
+def test_add_and_remove_say_what_was_said_before(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "pyproject.toml"
+    path.write_bytes(LAYOUTS[name].encode())
+    set_capabilities(path, ["curl"], enabled=True)
+    unset_capabilities(path, ["curl"])
+    left = [line for line in path.read_text().splitlines() if line]
+    assert [line for line in LAYOUTS[name].splitlines() if line] == left
+
+
 def test_disable_and_enable_change_one_word(tmp_path: Path) -> None:
     path = tmp_path / "pyproject.toml"
     text = "[tool.px.sandbox.capabilities]\nPostgres = true # as the user spells it\n"
@@ -90,3 +100,20 @@ def test_mode_and_link_are_kept(tmp_path: Path) -> None:
     assert link.is_symlink()
     assert real.stat().st_mode & 0o777 == 0o640
     assert read_manifest(link).enabled == {"curl"}
+
+
+def test_remove_leaves_no_empty_table(tmp_path: Path) -> None:
+    path = tmp_path / "pyproject.toml"
+    before = '[project]\nname = "a"\n\n[tool.uv]\npackage = false\n'
+    path.write_text(before)
+    set_capabilities(path, ["curl"], enabled=True)
+    unset_capabilities(path, ["curl"])
+    assert path.read_text().rstrip("\n") == before.rstrip("\n")
+    path.write_text('[project]\nname = "a"\n')
+    set_capabilities(path, ["curl"], enabled=True)
+    unset_capabilities(path, ["curl"])
+    assert "tool" not in path.read_text()
+    kept = '[tool.px.sandbox]\nbase = "debian-13"\n\n[tool.px.sandbox.capabilities]\n# why there is none\ncurl = true\n'
+    path.write_text(kept)
+    unset_capabilities(path, ["curl"])
+    assert path.read_text() == kept.replace("curl = true\n", "")

@@ -18,8 +18,9 @@ from px.platforms import ARCHITECTURES, host_architecture
 from px.process import tidy_end
 from px.project.selection import Selection
 from px.project.state import Target
+from px.workflow.autoadd import adding
 from px.workflow.door import permitted
-from px.workflow.pack import Delivery, PackOptions, check_clean, deliver, pack_all, production
+from px.workflow.pack import Delivery, PackOptions, check_clean, deliver, described, pack_all, production
 
 if TYPE_CHECKING:
     import argparse
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
     from px.workflow.pack import PackedRelease
 
 _EPILOG = """\
-The image has the base, the system libraries of the capabilities, the locked packages without the development
-groups, and the files of the working tree that git does not ignore. The same commit gives the same digest on
-every machine.
+The image has the base, the system libraries of the capabilities, the locked packages, and the files of the
+working tree that git does not ignore. The same commit gives the same digest on every machine.
+
+Its packages are those that `px sync --sandbox` chose last, extras and groups included, without the development
+groups (`dev`, or uv's default-groups). Flags that choose groups or extras replace that choice.
 
   px pack image --out app.tar                          docker load < app.tar
   px pack image --tag registry.example.org/app:1.0 --push
@@ -50,6 +53,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("oci", "docker"), default="oci", help="media types (default: oci)")
     parser.add_argument(
         "--compression", choices=("gzip", "zstd"), default="gzip", help="how layers are compressed (default: gzip)"
+    )
+    parser.add_argument(
+        "--auto-add", action="store_true", help="if a build asks for a capability, add it for this image and try again"
     )
     parser.add_argument("--allow-dirty", action="store_true", help="pack uncommitted changes too")
     parser.add_argument("--insecure", action="store_true", help="allow a registry without TLS")
@@ -69,20 +75,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
     image.add_argument("--sbom", metavar="FILE", help="write the bill of materials (CycloneDX) to FILE")
     what = parser.add_argument_group("what is installed")
     what.add_argument("--group", action="append", default=[], metavar="NAME", help="include a dependency group")
+    what.add_argument("--no-group", action="append", default=[], metavar="NAME", help="leave a dependency group out")
     what.add_argument("--all-groups", action="store_true", help="include every dependency group")
     what.add_argument("--extra", action="append", default=[], metavar="NAME", help="include an extra of the project")
     what.add_argument("--all-extras", action="store_true", help="include every extra")
+    what.add_argument("--reset", action="store_true", help="neither the groups nor the extras that were synced")
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
     check_places(args, offline=context.offline)
-    options, names = image_options(args), [parse(text) for text in args.tag]
+    options, names = image_options(args), [parse(text, bare=not args.push) for text in args.tag]
     started = time.monotonic()
     with tidy_end(), permitted(context, "pack image") as situation:
         clean = check_clean(context.project, allow_dirty=args.allow_dirty, outputs=outputs(args))
-        selection = production(selection_from(args), situation.selection(Target.SANDBOX).python)
+        selection = production(context.project, situation.selection(Target.SANDBOX), selection_from(args))
         options = replace(options, clean=clean)
-        packed = pack_all(situation, selection, options, architectures(args.platform), names)
+
+        def work(more: frozenset[str]) -> PackedRelease:
+            return pack_all(situation, selection, replace(options, more=more), architectures(args.platform), names)
+
+        packed = adding(context, work) if args.auto_add else work(frozenset())
         if not args.allow_dirty:  # a file that was saved meanwhile may be in the image
             check_clean(context.project, allow_dirty=False, outputs=outputs(args), warn=False)
         pushed = deliver(context, packed, Delivery(args.out, args.sbom, args.load, args.push, args.insecure))
@@ -92,18 +104,21 @@ def main(args: argparse.Namespace, context: Context) -> int:
     return 0
 
 
-def selection_from(args: argparse.Namespace) -> Selection:
-    return Selection(
+def selection_from(args: argparse.Namespace) -> Selection | None:
+    """What the flags ask for; None when they say nothing, so that what was synced counts."""
+    chosen = Selection(
         groups=tuple(sorted(set(args.group))),
+        no_groups=tuple(sorted(set(args.no_group))),
         extras=tuple(sorted(set(args.extra))),
         all_groups=args.all_groups,
         all_extras=args.all_extras,
     )
+    return chosen if args.reset or chosen != Selection() else None
 
 
 def check_places(args: argparse.Namespace, *, offline: bool = False) -> None:
     """Names that cannot be pushed to, or a place that cannot be written to, are said before anything is built."""
-    names = [parse(text) for text in args.tag]
+    names = [parse(text, bare=not args.push) for text in args.tag]
     if args.push and offline:
         example = "px pack image --offline --out app.tar"
         raise PxError("PX040", option="--push", value="--offline", problem="a push needs the network", example=example)
@@ -194,6 +209,7 @@ def report(args: argparse.Namespace, packed: PackedRelease, pushed: Sequence[Pus
     for name in packed.names:
         print(f"  name:   {name}")
     print(f"  digest: {packed.release.digest}")
+    print(f"  with:   {described(packed.selection)}")
     for one in packed.images:
         image = one.image
         print(f"  {image.spec.platform}: {len(image.layers)} layers, {image.size / 1e6:.1f} MB compressed")
@@ -221,6 +237,7 @@ def details(packed: PackedRelease, pushed: Sequence[Pushed]) -> dict[str, object
     return {
         "names": [str(n) for n in packed.names],
         "digest": packed.release.digest,
+        "selection": packed.selection.as_json(),
         "images": [
             {
                 "platform": str(p.image.spec.platform),

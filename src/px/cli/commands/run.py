@@ -48,8 +48,18 @@ def main(args: argparse.Namespace, context: Context) -> int:
         return run_in_sandbox(context, "run", run_options(args), lambda _: (args.target, args.arguments))
     except PxError as e:
         if e.code == "PX020":
-            raise _about_scripts(context, e) from None
+            raise _about_volumes(args) or _about_scripts(context, e) from None
         raise
+
+
+def _about_volumes(args: argparse.Namespace) -> PxError | None:
+    """Say more if the target is what docker's -v would take: px's own -v says more of what px does."""
+    if not args.verbose or ":/" not in args.target:
+        return None
+    example = f"px run --sandbox --volume {args.target} {' '.join(args.arguments[:1]) or 'TARGET'}"
+    return PxError(
+        "PX040", option="-v", value=args.target, problem="-v is --verbose; a volume is --volume", example=example
+    )
 
 
 def _about_scripts(context: Context, error: PxError) -> PxError:

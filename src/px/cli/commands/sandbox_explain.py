@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from px.cli.answer import emit
-from px.project.selection import Selection
 from px.project.state import Target
 from px.sandbox.definition import derive
 from px.sandbox.image import ensure_layers
@@ -32,7 +31,7 @@ def main(args: argparse.Namespace, context: Context) -> int:
         selection = situation.selection(Target.SANDBOX)
         derived = derive(situation, selection)
         layers = ensure_layers(derived)
-        shipped = derive(situation, production(Selection(), selection.python))
+        shipped = derive(situation, production(context.project, selection, None))
     explanation = replace(explain(derived, layers), pack_sbx_id=shipped.definition.sbx_id)
     if not args.json:
         print(render(explanation, verbose=bool(args.verbose)), end="")

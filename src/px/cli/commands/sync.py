@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from px import console
 from px.cli.answer import emit
 from px.cli.flags import add_selection, add_target, selection_from, target_of
+from px.errors import PxError
 from px.project.selection import Selection
 from px.warm.record import BuiltSandbox
+from px.workflow import autoadd
 from px.workflow.door import Wish, ensure
 
 if TYPE_CHECKING:
@@ -29,12 +31,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     parser.add_argument("--force", action="store_true", help="build the env again even if it is there")
     parser.add_argument("--reset", action="store_true", help="forget the groups and extras chosen before")
+    parser.add_argument(
+        "--auto-add",
+        action="store_true",
+        help="with --sandbox: if a build asks for a capability, add it to pyproject.toml and try again",
+    )
     add_selection(parser)
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
     selection = selection_from(args) or (Selection() if args.reset else None)
-    report(args, ensure(context, Wish("sync", target_of(args), selection, args.force)))
+    if args.auto_add and not args.sandbox:
+        raise PxError("PX041", command="sync", flag="--auto-add")
+    wish = Wish("sync", target_of(args), selection, args.force)
+    report(args, autoadd.sync(context, wish) if args.auto_add else ensure(context, wish))
     return 0
 
 

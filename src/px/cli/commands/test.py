@@ -12,6 +12,8 @@ from px.warm.spec import ENV
 from px.warm.target import InSandbox
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from px.project.context import Context
     from px.warm.record import BuiltSandbox
 
@@ -21,6 +23,7 @@ Runs pytest, or the command in pyproject.toml if there is one:
   [tool.px]
   test = ["python", "-m", "unittest", "discover"]
 
+What px does not know goes to the test runner:  px test --sandbox -x -k name
 Put -- before flags of the test runner that px has too:  px test --sandbox -- -q
 """
 
@@ -29,6 +32,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     add_sandbox(parser)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the test runner")
+
+
+def arrange(parser: argparse.ArgumentParser, argv: Sequence[str]) -> list[str]:
+    """px's own flags first, then everything else: up to the first argument that is no flag, either may come first."""
+    known = {flag: action for action in parser._actions for flag in action.option_strings}
+    own: list[str] = []
+    runners: list[str] = []
+    words = list(argv)
+    while words and words[0] != "--" and words[0].startswith("-"):
+        word = words.pop(0)
+        action = known.get(word.partition("=")[0] if word.startswith("--") else word)
+        if action is None:
+            runners.append(word)
+            continue
+        own.append(word)
+        if action.nargs is None and "=" not in word and words:
+            own.append(words.pop(0))
+    return [*own, "--", *runners, *(words[1:] if words[:1] == ["--"] else words)]
 
 
 def main(args: argparse.Namespace, context: Context) -> int:

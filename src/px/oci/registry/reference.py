@@ -28,13 +28,21 @@ class Reference:
     """A parsed image name."""
 
     host: str
+    """Empty for a name such as ``app:1``, which only this machine knows the image by."""
     path: str
     tag: str = ""
     digest: str = ""
 
     @property
     def repository(self) -> str:
-        return f"{self.host}/{self.path}"
+        return f"{self.host}/{self.path}" if self.host else self.path
+
+    @property
+    def for_containerd(self) -> str:
+        """The whole name, as docker gives it to containerd, where ``app:1`` has a host too."""
+        if self.host:
+            return str(self)
+        return f"docker.io/{'' if '/' in self.path else 'library/'}{self}"
 
     @property
     def endpoint(self) -> str:
@@ -43,7 +51,7 @@ class Reference:
 
     @property
     def is_local(self) -> bool:
-        return self.host == LOCAL_HOST
+        return self.host in ("", LOCAL_HOST)
 
     @property
     def is_loopback(self) -> bool:
@@ -66,8 +74,12 @@ def is_loopback(name: str) -> bool:
         return False
 
 
-def parse(text: str, *, default_tag: str = "latest") -> Reference:
-    """Parse the name of an image.  A name without a host is an error: px does not assume Docker Hub."""
+def parse(text: str, *, default_tag: str = "latest", bare: bool = False) -> Reference:
+    """Parse the name of an image.
+
+    A name without a host is an error, because px does not assume Docker Hub, unless it stays on this machine
+    (``bare``).
+    """
     rest, _, digest = text.partition("@")
     if digest and _DIGEST.fullmatch(digest) is None:
         raise _bad(text, f"{digest!r} is not a sha256 digest")
@@ -79,8 +91,10 @@ def parse(text: str, *, default_tag: str = "latest") -> Reference:
         raise _bad(text, f"{tag!r} is not a tag (at most 128 letters, digits, . _ and -)")
     host, slash_found, path = name.partition("/")
     if not slash_found or not _is_host(host):
-        raise _bad(text, "it does not start with the host of a registry")
-    if _HOST.fullmatch(host) is None:
+        if not bare:
+            raise _bad(text, "it does not start with the host of a registry")
+        host, path = "", name
+    elif _HOST.fullmatch(host) is None:
         raise _bad(text, f"{host!r} is not a host name")
     _check_path(text, path)
     return Reference(host, path, tag or ("" if digest else default_tag), digest)

@@ -42,6 +42,8 @@ DIRECTORY_VARIABLE = "PX_BASES"
 # packages.
 RECIPE_DEBIAN = 1
 RECIPE_ALPINE = 1
+# How the specification of sandboxes writes bases in its examples: px/base:debian-12-py311.
+_WITH_PYTHON = re.compile(r"(px/base:)?(?P<base>[a-z]+-[0-9.]+)-py(?P<major>3)(?P<minor>[0-9]+)")
 
 
 def locks_directories() -> tuple[Path, ...]:
@@ -92,6 +94,15 @@ def _not_pinned(name: str) -> PxError:
 
 def unknown_base(name: str, known: Sequence[str]) -> PxError:
     """The error for a name that is no base, with the nearest one that is."""
+    with_python = _WITH_PYTHON.fullmatch(name)
+    if with_python and with_python["base"] in known:
+        version = f"{with_python['major']}.{with_python['minor']}"
+        why = "A base's name has no Python in it: the project says which one it runs with."
+        fix = [
+            f'Set base = "{with_python["base"]}".',
+            f"For Python {version}: px sync --sandbox --python {version}, or requires-python in [project].",
+        ]
+        return PxError("PX900", base=name, problem="px does not know it", why=[why], fix=fix, whole_fix=True)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     fix = [f'Did you mean {near[0]!r}? Set base = "{near[0]}".'] if near else []
     return PxError(
