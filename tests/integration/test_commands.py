@@ -484,9 +484,19 @@ def test_a_pylock_is_read_and_never_written(app: Path, index: Index) -> None:
     run_px("run", "python", "-c", "import hello, leaf", cwd=app)
     assert run_px("add", "ns-one", cwd=app, check=False).stderr.startswith("PX105")
     assert snapshot(app) == before
+    for flag, name in (("--extra", "nosuch"), ("--group", "nosuch"), ("--extra", "more"), ("--group", "lint")):
+        refused = run_px("sync", flag, name, cwd=app, check=False).stderr
+        assert refused.startswith("PX107")
+        assert name in refused
     manifest = app / "pyproject.toml"
     manifest.write_text(manifest.read_text().replace('["hello"]', '["hello", "ns-one"]'))
     assert state(app) == "NeedsLock"
+    # What px says to do next works as it is.
+    action = json.loads(run_px("status", "--json", cwd=app).stdout)["details"]["host"]["next_action"]
+    assert action in run_px("sync", cwd=app, check=False, CI="1").stderr
+    path = f"{PX.parent}:{os.environ['PATH']}"
+    subprocess.run(action.rpartition(": ")[2], shell=True, cwd=app, check=True, env={**os.environ, "PATH": path})
+    assert state(app) == "Consistent"
 
 
 def test_a_read_only_project_runs(synced: Path) -> None:

@@ -8,6 +8,7 @@ compiles for images of other architectures.
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +79,9 @@ def _compile(compiler: Compiler, sources: Sequence[tuple[str, Path]], archive: P
     done = run([*compiler.command(), SCRIPT, archive], env=environment, stdin=lines)
     if not done.ok:
         last = (done.stderr.strip() or f"it ended with {done.code}").splitlines()[-1]
+        for code in (errno.ENOSPC, errno.EDQUOT):
+            if f"[Errno {code}]" in last:  # a full disk is the same to the user, whoever wrote to it
+                raise OSError(code, os.strerror(code), os.fspath(archive))
         raise PxError("PX903", problem=f"the base's Python {compiler.version} could not compile its modules: {last}")
     return archive
 

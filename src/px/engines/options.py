@@ -33,7 +33,8 @@ class RunOptions:
     volumes: tuple[Mount, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     network: Wanted = field(default_factory=Wanted)
-    read_only: bool = False
+    read_only: bool | None = None
+    """Whether the project cannot be written to; None is what the manifest says."""
     git_write: bool = False
     limits: Limits = field(default_factory=Limits)
     memory: str | None = None

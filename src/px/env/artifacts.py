@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import unquote, urlsplit
 
+from px.env.choices import choices
 from px.errors import PxError
 from px.project import lock as locks
 from px.store.files import write_atomically
@@ -79,7 +80,7 @@ def _select(context: Context, selection: Selection, runtime: Runtime) -> list[Ar
     _prune(document, runtime)
     _drop_absent(project, document, runtime)
     pylock = locks.to_pylock(project, document)
-    extras, groups = _pylock_choices(project, selection)
+    extras, groups = choices(project, document, selection)
     try:
         picked = pylock.select(
             environment=runtime.markers(), tags=runtime.tags(), extras=extras, dependency_groups=groups
@@ -129,21 +130,6 @@ def _for_another_system(wheel: dict[str, Any]) -> bool:
     name = str(wheel.get("name") or wheel.get("url") or wheel.get("path") or "")
     platform = name.rpartition("-")[2]
     return platform.startswith(("win", "macosx", "android", "ios", "pyodide", "emscripten"))
-
-
-def _pylock_choices(project: Project, selection: Selection) -> tuple[list[str] | None, list[str] | None]:
-    """Extras and groups for a pylock.toml that has markers for them; uv's export has already applied its own."""
-    if not project.uses_pylock:
-        return None, None
-    extras = list(project.manifest.extras) if selection.all_extras else list(selection.extras)
-    if selection.all_groups:
-        groups: list[str] | None = list(project.manifest.groups)
-    elif selection.groups or selection.no_groups or not selection.default_groups:
-        default = project.manifest.default_groups if selection.default_groups else ()
-        groups = sorted((set(default) | set(selection.groups)) - set(selection.no_groups))
-    else:
-        groups = None
-    return extras, groups
 
 
 def _unselectable(project: Project, runtime: Runtime, requires: object, reason: str) -> PxError:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 UV_LOCK = "uv.lock"
 PYLOCK = "pylock.toml"
+_EDITABLE = re.compile(r'^source = \{ editable = "(.*)" \}$', re.MULTILINE)
 _LOCAL = re.compile(r'^source = \{ (?:editable|virtual|directory) = "(.*)" \}$', re.MULTILINE)
 
 
@@ -63,14 +64,22 @@ class Project:
         read += [d / name for d in self.locked_directories for name in (FILE, *OLD_MANIFESTS)]
         return (*dict.fromkeys(read), self.lock, self.root / "uv.toml", self.root / ".python-version")
 
+    @property
+    def beside(self) -> tuple[Path, ...]:
+        """The editable dependencies that lie outside of the project: live in a sandbox, copied into an image."""
+        return tuple((self.root / p).resolve() for p in _EDITABLE.findall(self._lock_text) if p.startswith(("..", "/")))
+
     @cached_property
     def locked_directories(self) -> tuple[Path, ...]:
         """The local projects that the lock was made from: also those that only other local projects depend on."""
+        return tuple(self.root / path for path in _LOCAL.findall(self._lock_text))
+
+    @cached_property
+    def _lock_text(self) -> str:
         try:
-            text = self.lock.read_text(encoding="utf-8")
+            return self.lock.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
-            return ()
-        return tuple(self.root / path for path in _LOCAL.findall(text))
+            return ""
 
 
 def find_manifest(directory: Path) -> Path | None:

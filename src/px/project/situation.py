@@ -144,6 +144,7 @@ class Situation:
             env_exists=exists,
             env_matches=exists and not stale,
             stale=stale,
+            pylock=self.project.uses_pylock,
         )
 
     def _stale(self, target: Target, built: Built, wanted: Selection) -> str:

@@ -56,6 +56,8 @@ class Flags:
     """E was made from L as it is now, with the selection that is asked for."""
     stale: str = ""
     """What changed since E was made, as a sentence."""
+    pylock: bool = False
+    """Whether L is a ``pylock.toml``, which px reads and never writes."""
 
     @property
     def manifest_clean(self) -> bool:
@@ -180,18 +182,20 @@ def permit(command: str, flags: Flags, *, frozen_by: str | None, target: Target 
             command=command + (" --sandbox" if target is Target.SANDBOX and command in ("run", "test", "sync") else ""),
             state=state.value,
             reason=flags.reason,
-            remedy=remedy(state, target=target, frozen=frozen_by is not None),
+            remedy=remedy(state, target=target, frozen=frozen_by is not None, pylock=flags.pylock),
         )
     return Permit(state, rule.frozen_writes if frozen_by else rule.writes)
 
 
-def remedy(state: State, *, target: Target = Target.HOST, frozen: bool = False) -> str:
+def remedy(state: State, *, target: Target = Target.HOST, frozen: bool = False, pylock: bool = False) -> str:
     """The next command from a state, ready to be pasted."""
     sandbox = " --sandbox" if target is Target.SANDBOX else ""
     if state.plain is State.UNINITIALIZED:
         return "Start a project here: px init"
     if state.plain is State.CONSISTENT:
         return f"Run something: px run{sandbox} python"
+    if state.plain is State.NEEDS_LOCK and pylock:
+        return f"Lock again with the tool that wrote pylock.toml, or with uv: rm pylock.toml && px sync{sandbox}"
     if state.plain is State.NEEDS_LOCK and frozen:
         return f"On a development machine: px sync{sandbox}, then commit the lock."
     return f"Bring it up to date: px sync{sandbox}" + (" --frozen" if frozen else "")

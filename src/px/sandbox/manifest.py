@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TABLE = ("tool", "px", "sandbox")
-KEYS = ("auto", "base", "capabilities", "exclude", "git", "network", "pins")
+KEYS = ("auto", "base", "capabilities", "exclude", "git", "network", "pins", "read-only")
 GIT_MODES = ("read-only", "read-write")
 NETWORK_KEYS = ("allow", "mode")
 
@@ -44,6 +44,8 @@ class SandboxManifest:
     """Whether a target may write to the project's repository."""
     network: Wanted = field(default_factory=Wanted)
     """What a run may reach; nothing that is built depends on it."""
+    read_only: bool = False
+    """Whether a run can write to the working tree."""
 
     pins: Path | None = None
     """The project's own pins; None if it uses px's."""
@@ -74,6 +76,7 @@ def read_manifest(path: Path, document: Mapping[str, Any] | None = None) -> Sand
         pins=path.parent / table["pins"] if "pins" in table else None,
         git_write=table.get("git") == "read-write",
         network=reader.network(table.get("network", {})),
+        read_only=table.get("read-only", False),
     )
 
 
@@ -126,6 +129,7 @@ class _Reader:
         self._expect(table, "base", str, "a string such as 'debian-12'")
         self._expect(table, "auto", bool, "true or false")
         self._expect(table, "pins", str, "the name of a file")
+        self._expect(table, "read-only", bool, "true or false")
         self._expect(table, "capabilities", dict, "a table such as { postgres = true }")
         self._expect(table, "network", dict, "a table such as { mode = 'allow', allow = ['api.example.org'] }")
         exclude = table.get("exclude", [])

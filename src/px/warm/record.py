@@ -79,6 +79,10 @@ class BuiltSandbox(Built):
     """The oid of the project's own layer: its metadata and scripts, which are no part of the ``sbx_id``."""
     git_write: bool = False
     """Whether the manifest lets targets write to the project's repository."""
+    siblings: dict[str, str] = {}  # noqa: RUF012 - frozen, and never changed
+    """Editable dependencies that lie outside of the project: where they are inside -> on this machine."""
+    read_only: bool = False
+    """Whether the manifest wants the working tree mounted so."""
     tables: dict[str, list[Any]] = {}  # noqa: RUF012 - frozen, and never changed
     """Those of px's own tables that it was derived from, looked at as a record looks at its inputs."""
 

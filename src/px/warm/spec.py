@@ -27,6 +27,8 @@ ENV = "/opt/px/env"
 """The project's packages, a virtual environment."""
 PYTHON = "/opt/px/python"
 """An interpreter that is not the base's own."""
+SOURCES = "/opt/px/src"
+"""Projects beside this one that it has as editable dependencies."""
 HOME = "/home/px"
 PROGRAMS = (f"{ENV}/bin", "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin")
 PATH = ":".join((*PROGRAMS, "/sbin", "/bin"))

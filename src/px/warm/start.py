@@ -140,6 +140,14 @@ def _run_in_sandbox(target: str, arguments: Sequence[str]) -> Callable[[], Ended
     return job
 
 
+def siblings(built: BuiltSandbox) -> tuple[Mount, ...]:
+    """The projects beside this one that it depends on: live, and read-only.
+
+    Files that a target can write to name them, and a target must not get at another project so.
+    """
+    return tuple(Mount(source, inside, True) for inside, source in built.siblings.items())
+
+
 def project_spec(
     built: BuiltSandbox, command: Sequence[str], env: Mapping[str, str] | None = None, *, use_cache: bool = True
 ) -> RunSpec:
@@ -149,7 +157,8 @@ def project_spec(
     passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
     kept = _cache_mounts(built) if use_cache else ()
     found = _cache_variables(built) if kept else {}
-    mounts, hidden = arrange(Mount(built.root, APP), (), record.home_root(), git_write=built.git_write)
+    tree = Mount(built.root, APP, built.read_only)
+    mounts, hidden = arrange(tree, siblings(built), record.home_root(), git_write=built.git_write)
     return RunSpec(
         layers=built.layers,
         argv=tuple(command),

@@ -29,13 +29,15 @@ from px.project.worktree.files import dirty
 from px.project.worktree.tree import scan
 from px.sandbox.encode import encode, layer_uses
 from px.sandbox.labels import image_annotations, image_labels
+from px.sandbox.layers.project import siblings
 from px.sandbox.manifest import governing_manifest
+from px.store.canonical import oid_of
 from px.warm.places import program
 from px.warm.spec import APP, HOME
 from px.workflow.sandbox import take_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from px.oci.config import BuiltImage
     from px.oci.layout import Release
@@ -149,13 +151,17 @@ def pack(situation: Situation, selection: Selection, options: PackOptions, archi
     steps = take_steps(situation, selection, architecture=architecture, more=options.more)
     exclude = sorted(steps.derived.manifest.exclude)
     app = scan(project.root, exclude=exclude, outputs=options.outputs, clean=options.clean)
+    beside = {inside: scan(path) for inside, path in siblings(project.root, steps.derived.profile).items()}
     commit = commit_here(project.root)
     uses = [
         *layer_uses(store, steps.image.layers, steps.image.base, options.compression),
-        _app_layer(store, app, steps, options),
+        _app_layer(store, app, beside, steps, options),
     ]
     spec = _spec(steps, project, commit, options)
-    own = image_labels(steps.derived, selection, app.oid, options.more)
+    trees: list[Value] = [app.oid]
+    trees += [[inside, tree.oid] for inside, tree in beside.items()]
+    oid = oid_of("apps", trees) if beside else app.oid
+    own = image_labels(steps.derived, selection, oid, options.more)
     spec = replace(spec, labels={**own, **options.labels})
     built = build_image(Blobs(store.home), spec, uses, format=options.format)
     if options.compression == GZIP:
@@ -168,14 +174,18 @@ def commit_here(root: Path) -> Commit | None:
     return commit_of(root) if governing_repository(root) is not None else None
 
 
-def _app_layer(store: Store, app: AppTree, steps: Steps, options: PackOptions) -> LayerUse:
-    """The working tree at ``/app``, the project's own metadata and scripts, and the user's home, in one layer."""
+def _app_layer(
+    store: Store, app: AppTree, beside: Mapping[str, AppTree], steps: Steps, options: PackOptions
+) -> LayerUse:
+    """The working tree at ``/app``, those beside it, the project's own metadata and scripts, and the user's home."""
     own, home = steps.project_layer, HOME.lstrip("/")
     identity: list[Value] = ["app", app.oid, own.oid if own else None, home]
+    identity += [[inside, tree.oid] for inside, tree in beside.items()]
 
     def parts() -> list[Part]:
         # The home belongs to the user in an image: programs keep caches and settings there.
         found = [Part(app.root, app.entries, APP.lstrip("/"), USER), Part(app.root, (), home, USER)]
+        found += [Part(tree.root, tree.entries, inside.lstrip("/"), USER) for inside, tree in beside.items()]
         return [*found, Part(own.tree, own.entries(store))] if own else found
 
     return LayerUse(Blobs(store.home).layer(identity, parts, compression=options.compression), "px: app")
@@ -233,14 +243,17 @@ def check_clean(project: Project, *, allow_dirty: bool, outputs: Sequence[Path] 
     Says whether git found nothing that is changed or untracked.
     """
     manifest, _ = governing_manifest(project.manifest.path)
-    changes = dirty(project.root, exclude=sorted(manifest.exclude), outputs=outputs, hidden=warn)
+    found = dirty(project.root, exclude=sorted(manifest.exclude), outputs=outputs, hidden=warn)
+    changes = None if found is None else [str(change) for change in found]
+    if changes is not None:
+        changes += [f"{at}: {change}" for at in project.beside for change in dirty(at, hidden=warn) or ()]
     if changes is None:
         if warn:
             console.warn("this is not a git repository: the image cannot say which commit it was made from")
         return False
     if not changes:
         return True
-    shown = ", ".join(str(c) for c in changes[:5]) + (" …" if len(changes) > 5 else "")
+    shown = ", ".join(changes[:5]) + (" …" if len(changes) > 5 else "")
     if not allow_dirty:
         raise PxError("PX920", count=len(changes), changes=shown)
     console.warn(f"packing {len(changes)} uncommitted change(s): {shown}")

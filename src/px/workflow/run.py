@@ -93,9 +93,10 @@ def _run_once(
 
 def _spec(context: Context, built: BuiltSandbox, command: list[str], options: RunOptions) -> RunSpec:
     network, reach = settle(options.network, _network_table(context))
-    tree, writes = Mount(built.root, APP, options.read_only), built.git_write or options.git_write
+    read_only = built.read_only if options.read_only is None else options.read_only
+    tree, writes = Mount(built.root, APP, read_only), built.git_write or options.git_write
     check_volumes(options.volumes, built.root, home_root())
-    mounts, hidden = arrange(tree, options.volumes, home_root(), git_write=writes)
+    mounts, hidden = arrange(tree, (*start.siblings(built), *options.volumes), home_root(), git_write=writes)
     spec = start.project_spec(built, command, options.env, use_cache=options.cache)
     return spec.replace(
         mounts=(*(mount for mount in spec.mounts if mount.target == start.CACHE), *mounts),

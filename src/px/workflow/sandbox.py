@@ -14,7 +14,7 @@ from px.project.state import Target
 from px.sandbox.definition import Derived, derive
 from px.sandbox.image import Image, check_links, ensure_image, image_directory
 from px.sandbox.layers.base import ensure_base, ensure_bytecode_layer, known_bases, load_base_lock
-from px.sandbox.layers.project import ensure_project_layer
+from px.sandbox.layers.project import ensure_project_layer, siblings
 from px.warm.record import BuiltSandbox, look_at_table
 from px.warm.spec import PATH
 
@@ -65,6 +65,10 @@ def build_sandbox(situation: Situation, selection: Selection, more: frozenset[st
         layers=tuple(os.fspath(layer.tree) for layer in layers),
         project_layer=own.oid if own else "",
         git_write=derived.manifest.git_write,
+        siblings={
+            inside: os.fspath(path) for inside, path in siblings(situation.project.root, derived.profile).items()
+        },
+        read_only=derived.manifest.read_only,
         tables={name: look_at_table(name) for name in (os.fspath(pins) if pins else f"bases/{lock}", *_TABLES)},
     ).marked()
 

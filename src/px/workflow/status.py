@@ -113,7 +113,7 @@ def _target(situation: Situation, target: Target, *, frozen: bool) -> TargetStat
         profile_oid=built.profile_oid if built else None,
         python=_runtime(built),
         selection=situation.selection(target).as_json(),
-        next_action=rules.remedy(flags.state, target=target, frozen=frozen),
+        next_action=rules.remedy(flags.state, target=target, frozen=frozen, pylock=flags.pylock),
     )
 
 

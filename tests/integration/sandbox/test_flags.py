@@ -59,6 +59,17 @@ def test_network(synced: Path) -> None:
         assert sandboxed(synced, "--no-network", "python", "-c", code, port) == "False\n"
 
 
+def test_read_only_by_the_manifest(synced: Path) -> None:
+    write = ("sh", "-c", "touch written && echo ok")
+    manifest = synced / "pyproject.toml"
+    manifest.write_text(f"{manifest.read_text()}\n[tool.px.sandbox]\nread-only = true\n")
+    for _ in range(2):  # the second time the warm way
+        done = run_px("run", "--sandbox", *write, cwd=synced, check=False)
+        assert "Read-only file system" in done.stderr
+    assert run_px("run", "--sandbox", "--read-write", *write, cwd=synced).stdout == "ok\n"
+    assert (synced / "written").exists()
+
+
 def test_read_only(synced: Path) -> None:
     said = sandboxed(synced, "--read-only", "sh", "-c", "touch /tmp/fine && touch /app/made", check=False)
     assert said.startswith("1 ")

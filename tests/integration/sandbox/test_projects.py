@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from px.home import Home
+from px.oci.image import layer_files
+from tests.integration.pack.projects import image_in
 from tests.integration.sandbox.conftest import lock
 from tests.support.index import Index
 from tests.support.px import run_px, snapshot
@@ -52,6 +54,38 @@ def test_code_edits_are_live(plain: Path, alone: Home) -> None:
     assert images(alone) == before
     assert run_px("run", "--sandbox", "python", "-c", VERSION, cwd=plain).stdout == "1.2.3\n"
     assert run_px("run", "--sandbox", "printenv", "MODE", cwd=plain).stdout == "tested\n"
+
+
+def test_editable_siblings_are_live(tmp_path: Path, warm: Home) -> None:
+    """A dependency beside the project: mounted, with its scripts, and copied into an image."""
+    app, lib = tmp_path / "app", tmp_path / "lib"
+    (lib / "src/lib").mkdir(parents=True)
+    app.mkdir()
+    (lib / "pyproject.toml").write_text(MEMBER.format(name="lib", version="3.1", needs="").replace('[""]', "[]"))
+    (lib / "src/lib/__init__.py").write_text("def main():\n    print('one')\n")
+    source = '[tool.uv.sources]\nlib = { path = "../lib", editable = true }\n'
+    head = '[project]\nname = "app"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = ["lib"]\n'
+    (app / "pyproject.toml").write_text(head + source)
+    run_px("sync", "--sandbox", cwd=app)
+    assert run_px("run", "--sandbox", "lib-cli", cwd=app).stdout == "one\n"
+    (lib / "src/lib/__init__.py").write_text("def main():\n    print('two')\n")
+    again = run_px("run", "--sandbox", "lib-cli", cwd=app)
+    assert (again.stdout, again.stderr) == ("two\n", "")
+    # The lock names it, and a target may have written the lock: it must not get at other projects so.
+    write = ("run", "--sandbox", "python", "-c", "import lib; open(lib.__file__, 'w')")
+    assert "Read-only file system" in run_px(*write, cwd=app, check=False).stderr
+    assert (
+        run_px("run", "--sandbox", "python", "-c", VERSION.replace("plain-project", "lib"), cwd=app).stdout == "3.1\n"
+    )
+    for args in (("init", "-q"), ("add", "-A"), ("-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "a")):
+        subprocess.run(["git", *args], cwd=tmp_path, check=True)
+    archive = tmp_path / "x.tar"
+    run_px("pack", "image", "--out", archive, cwd=app)
+    assert "opt/px/src/lib/src/lib/__init__.py" in layer_files(image_in(archive).layers[-1])
+    (lib / "src/lib/more.py").touch()
+    refused = run_px("pack", "image", cwd=app, check=False).stderr
+    assert refused.startswith("PX920")
+    assert f"{lib}: " in refused
 
 
 @pytest.mark.network

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from px.env.artifacts import _pylock_choices
+from px.env.choices import choices
+from px.errors import PxError
 from px.project.discovery import discover
 from px.project.selection import Selection
 
@@ -24,4 +25,39 @@ def test_the_groups_of_a_pylock(tmp_path: Path, settings: str, selection: Select
     tables = "[dependency-groups]\ndev = []\ndocs = []\nlint = []\n"
     (tmp_path / "pyproject.toml").write_text(f'[project]\nname = "a"\n{tables}[tool.uv]\n{settings}\n')
     (tmp_path / "pylock.toml").write_text("")
-    assert _pylock_choices(discover(tmp_path), selection) == ([], groups)
+    marked = {"dependency-groups": ["dev", "docs", "lint"]}
+    assert choices(discover(tmp_path), marked, selection) == ([], groups)
+
+
+EXTRAS = '[project]\nname = "a"\ndependencies = ["six"]\n[project.optional-dependencies]\nred = ["rouge"]\n'
+GROUPS = '[dependency-groups]\ndev = ["pytest", "six"]\nlint = ["linter"]\n'
+
+
+@pytest.mark.parametrize(
+    ("locked", "selection", "said"),
+    [
+        (["six"], Selection(extras=("nosuch",)), "no extra 'nosuch' (it has: red)"),
+        (["six"], Selection(groups=("nosuch",)), "no group 'nosuch' (it has: dev, lint)"),
+        (["six"], Selection(extras=("red",)), "made without the extra 'red'"),
+        (["six"], Selection(all_extras=True), "made without the extra 'red'"),
+        (["six", "rouge"], Selection(extras=("red",)), ""),
+        (["six", "pytest"], Selection(groups=("lint",)), "made without the group 'lint'"),
+        (["six", "pytest"], Selection(default_groups=False), "the group 'dev' is in it and cannot be left out"),
+        (["six", "pytest"], Selection(no_groups=("dev",)), "the group 'dev' is in it and cannot be left out"),
+        (["six"], Selection(default_groups=False), ""),
+        (["six", "linter"], Selection(), ""),
+    ],
+)
+def test_a_pylock_without_markers_serves_what_is_in_it(
+    tmp_path: Path, locked: list[str], selection: Selection, said: str
+) -> None:
+    (tmp_path / "pyproject.toml").write_text(EXTRAS + GROUPS)
+    (tmp_path / "pylock.toml").write_text("")
+    document = {"packages": [{"name": name} for name in locked]}
+    if said:
+        with pytest.raises(PxError) as caught:
+            choices(discover(tmp_path), document, selection)
+        assert said in caught.value.what
+    else:
+        extras, groups = choices(discover(tmp_path), document, selection)
+        assert (extras, groups or []) == ([], [])

@@ -77,7 +77,7 @@ def _about_scripts(context: Context, error: PxError) -> PxError:
 
 _SANDBOX_FLAGS = (
     *("engine", "volume", "env", "network", "no_network", "allow_net", "publish"),
-    *("read_only", "git_write", "no_cache", "memory", "cpus", "pids", "auto_add"),
+    *("read_only", "read_write", "git_write", "no_cache", "memory", "cpus", "pids", "auto_add"),
 )
 
 
@@ -117,7 +117,9 @@ def add_sandbox(parser: argparse.ArgumentParser) -> None:
         metavar="[HOST:]PORT[:INSIDE]",
         help="let a port of this machine lead to a server in the sandbox",
     )
-    group.add_argument("--read-only", action="store_true", help="the project cannot be written to")
+    mode = group.add_mutually_exclusive_group()
+    mode.add_argument("--read-only", action="store_true", help="the project cannot be written to")
+    mode.add_argument("--read-write", action="store_true", help="it can, though [tool.px.sandbox] says read-only")
     group.add_argument("--git-write", action="store_true", help="the target may write to the project's git repository")
     group.add_argument("--no-cache", action="store_true", help="without the project's ~/.cache, which outlives runs")
     group.add_argument("--memory", metavar="SIZE", help="a limit such as 512m or 2g")
@@ -141,7 +143,7 @@ def run_options(args: argparse.Namespace) -> RunOptions:
         volumes=tuple(parse_volume(text, Path.cwd()) for text in args.volume),
         env=parse_env(args.env, os.environ),
         network=parse_flags(args.network, args.no_network, args.allow_net, args.publish),
-        read_only=args.read_only,
+        read_only=True if args.read_only else False if args.read_write else None,
         git_write=args.git_write,
         cache=not args.no_cache,
         limits=parse_limits(memory=args.memory, cpus=args.cpus, pids=args.pids),

@@ -28,18 +28,18 @@ from px.env.layout import (
     script_files,
 )
 from px.errors import PxError
+from px.project.manifest import FILE, Manifest
 from px.sandbox.layers.env import PREFIX, PYTHON
 from px.sandbox.layers.layer import Layer
 from px.sandbox.needs.inference import LockedPackage
 from px.store.canonical import oid_of
-from px.warm.spec import APP
+from px.warm.spec import APP, SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from px.env.profile import Editable
+    from px.env.profile import Editable, Profile
     from px.project.discovery import Project
-    from px.project.manifest import Manifest
     from px.sandbox.build.builder import SandboxBuilder
     from px.sandbox.build.project import BuiltProject
     from px.store.canonical import Value
@@ -89,6 +89,8 @@ class Installed:
     built: BuiltProject | None = None
     files: tuple[tuple[str, bytes], ...] = ()
     """Programs that are no entry points, with what they are called."""
+    place: str = APP
+    """Where it lies: the working tree, or a directory of its own."""
 
     @property
     def module(self) -> str:
@@ -110,7 +112,8 @@ def ensure_project_layer(builder: SandboxBuilder, editables: Sequence[Editable])
             tree.file(f"{info}/METADATA", item.metadata.encode())
             tree.file(f"{info}/WHEEL", b"Wheel-Version: 1.0\nGenerator: px\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
             tree.file(f"{info}/INSTALLER", b"px\n")
-            tree.file(f"{info}/direct_url.json", b'{"dir_info": {"editable": true}, "url": "file:///app"}\n')
+            url = f'{{"dir_info": {{"editable": true}}, "url": "file://{item.place}"}}\n'
+            tree.file(f"{info}/direct_url.json", url.encode())
             if item.entry_points:
                 tree.file(f"{info}/entry_points.txt", item.entry_points.encode())
             lines = "".join(f"{directory}\n" for directory in item.directories)
@@ -158,14 +161,28 @@ def _add_lacking(tree: TreeWriter, place: str, built: BuiltProject) -> None:
     tree.file(f"{place}.py", _FINDER.format(modules=built.modules).encode())
 
 
+def siblings(root: Path, profile: Profile) -> dict[str, Path]:
+    """The editable projects that lie outside of this one: where each is in the sandbox -> where it is here."""
+    found = {_inside(e): (root / e.path).resolve() for e in profile.editables if _inside(e).startswith(f"{SOURCES}/")}
+    for path in found.values():
+        if Path.home().is_relative_to(path):
+            problem = f"an editable dependency is {path}, which holds your home: a sandbox would see all of it"
+            raise PxError("PX003", path=root / FILE, problem=problem)
+    return found
+
+
+def _inside(editable: Editable) -> str:
+    """Where a project is in the sandbox: below the working tree as it is here, or else in a place of its own."""
+    if editable.path == ".." or editable.path.startswith(("../", "/")):
+        return f"{SOURCES}/{editable.name}"
+    return APP if editable.path == "." else f"{APP}/{editable.path}"
+
+
 def _installed(project: Project, editable: Editable, builder: SandboxBuilder) -> Installed:
     manifest = _manifest(project, editable)
-    if manifest is None:
-        root = (project.root / editable.path).resolve()
-        problem = f"{editable.name} lies outside of the project ({root}), so it is not under {APP}"
-        raise PxError("PX903", problem=problem, fix=["Move it into the workspace, or depend on it as a package."])
-    inside = APP if editable.path == "." else f"{APP}/{editable.path}"
+    inside = _inside(editable)
     directories = tuple(inside if d == "." else f"{inside}/{d}" for d in source_directories(manifest))
+    place = inside if inside.startswith(f"{SOURCES}/") else APP
     needed = has_compiled_parts(manifest) or bool(_BUILT & set(manifest.project.get("dynamic", ())))
     version, files = written_version(manifest), script_files(manifest)
     if needed or version is None:
@@ -181,6 +198,7 @@ def _installed(project: Project, editable: Editable, builder: SandboxBuilder) ->
                 built.entry_points,
                 built,
                 tuple((built.programs | files).items()),
+                place,
             )
         version = UNKNOWN
     scripts = _scripts(manifest)
@@ -192,12 +210,16 @@ def _installed(project: Project, editable: Editable, builder: SandboxBuilder) ->
         scripts=scripts,
         entry_points=_entry_points(manifest),
         files=tuple(files.items()),
+        place=place,
     )
 
 
-def _manifest(project: Project, editable: Editable) -> Manifest | None:
+def _manifest(project: Project, editable: Editable) -> Manifest:
+    """The manifest of an editable project, which may be none of this workspace's."""
     root = (project.root / editable.path).resolve()
-    return next((m for m in project.manifests if m.path.parent.resolve() == root), None)
+    found = next((m for m in project.manifests if m.path.parent.resolve() == root), None)
+    path = root / FILE
+    return found or (Manifest.read(path) if path.is_file() else Manifest(path, {}))
 
 
 def has_compiled_parts(manifest: Manifest) -> bool:
