@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import urllib3
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
 
 from px import __version__, bounds, console
 
@@ -44,8 +44,14 @@ class Retry(urllib3.Retry):
 
 # These answers often go away by themselves.  After the last try urllib3 returns the answer instead of raising
 # (raise_on_status), so that the caller can show its status.
+# A server that cannot be reached at all is tried less often: mostly the network is off, and the user waits.
 _RETRIES = Retry(
-    total=4, backoff_factor=0.4, backoff_jitter=0.3, status_forcelist=(429, 500, 502, 503, 504), raise_on_status=False
+    total=4,
+    connect=2,
+    backoff_factor=0.4,
+    backoff_jitter=0.3,
+    status_forcelist=(429, 500, 502, 503, 504),
+    raise_on_status=False,
 )
 # Where Debian, Fedora and Alpine keep their certificates.  A Python that was built for another distribution
 # (python-build-standalone, for example) may look for them in a place that does not exist here.
@@ -63,6 +69,7 @@ class FetchError(Exception):
         actual_sha256: str | None = None,
         retry_after: float | None = None,
         began: bool = False,
+        unreachable: bool = False,
     ):
         super().__init__(reason)
         self.began = began
@@ -72,6 +79,8 @@ class FetchError(Exception):
         self.actual_sha256 = actual_sha256
         self.retry_after = retry_after
         """How many seconds the server asks to wait, if it does."""
+        self.unreachable = unreachable
+        """No connection was made, after all tries."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +144,7 @@ class Http:
             )
             return answer if stream else _whole(answer, bounds.DOCUMENT if limit is None else limit)
         except (HTTPError, OSError, ValueError) as e:
-            raise FetchError(console.redact(_reason(e))) from e
+            raise FetchError(console.redact(_reason(e)), unreachable=_is_unreachable(e)) from e
 
     def get(self, url: str, *, headers: Mapping[str, str] | None = None) -> bytes:
         """The content of an index or package.  If the connection breaks in the middle of it, it is fetched again."""
@@ -162,8 +171,9 @@ class Http:
                 return self._fetch(what, destination)
             except FetchError as e:
                 destination.unlink(missing_ok=True)
-                # An answer with a status was already repeated by _RETRIES, if that could help.
-                if e.actual_sha256 is not None or e.status is not None or attempt == 2:
+                # An answer with a status, and a server that is not there, was already repeated by _RETRIES.
+                final = e.actual_sha256 is not None or e.status is not None or e.unreachable
+                if final or attempt == 2:
                     raise
                 console.debug(f"trying again after: {e.reason}")
         raise AssertionError  # the loop returns or raises
@@ -292,6 +302,10 @@ def _reason(error: Exception) -> str:
     # urllib3's MaxRetryError wraps the error that says what happened.
     cause = getattr(error, "reason", None)
     return str(cause if isinstance(cause, Exception) else error) or type(error).__name__
+
+
+def _is_unreachable(error: Exception) -> bool:
+    return isinstance(getattr(error, "reason", error), NewConnectionError | ConnectTimeoutError)
 
 
 def _answered(answer: BaseHTTPResponse) -> str:

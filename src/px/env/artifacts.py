@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import unquote, urlsplit
 
-from px.env.choices import choices
 from px.errors import PxError
 from px.project import lock as locks
+from px.project.choices import choices
 from px.store.files import write_atomically
 
 if TYPE_CHECKING:

@@ -59,7 +59,18 @@ def environment() -> dict[str, str]:
     """The environment as uv shall see it; the Python that runs px is there when PATH has none that fits."""
     own = os.path.dirname(os.path.realpath(sys.executable))
     path = os.pathsep.join(filter(None, [os.environ.get("PATH", os.defpath), own]))
-    return {k: v for k, v in os.environ.items() if k not in _NOT_OURS} | {"PATH": path}
+    found = {k: v for k, v in os.environ.items() if k not in _NOT_OURS} | {"PATH": path}
+    # Without a network uv would try again for ten seconds before it says so.
+    return found if _has_route() else {"UV_HTTP_RETRIES": "0"} | found
+
+
+def _has_route() -> bool:
+    """Whether this machine has a way to any other."""
+    try:
+        with open("/proc/net/route", encoding="ascii") as v4, open("/proc/net/ipv6_route", encoding="ascii") as v6:
+            return len(v4.readlines()) > 1 or any(not line.rstrip().endswith(" lo") for line in v6)
+    except OSError:
+        return True  # not Linux, or no IPv6: nothing is known
 
 
 def failure(action: str, done: process.Finished, remedy: str) -> PxError:

@@ -118,8 +118,9 @@ def _run_in_sandbox(target: str, arguments: Sequence[str]) -> Callable[[], Ended
     network = found[0].get("network", {})
     if network not in ({}, {"mode": "host"}, {"mode": "none"}):
         return None  # the relay is no part of the warm half
-    command = resolve(target, arguments, InSandbox(built))
-    if command is None:
+    place = InSandbox(built)
+    command = resolve(target, arguments, place)
+    if command is None or place.lacks_interpreter(target):
         return None
     # Only here, because a run on this machine has no use for them.
     from px.warm import bubblewrap

@@ -58,6 +58,27 @@ class InSandbox:
     def has(self, path: str) -> bool:
         return any(os.path.lexists(layer + path) for layer in reversed(self._layers))
 
+    def lacks_interpreter(self, target: str) -> str | None:
+        """The program that the first line of a script of the project names, if the sandbox has no such program."""
+        file = os.path.join(os.getcwd(), target)
+        program = interpreter_of(file) if self.inside(file) and os.access(file, os.X_OK) else None
+        if program is None or target.endswith(_PYTHON_FILES):
+            return None
+        # Programs of capabilities are in layers of their own, where /bin is no link to /usr/bin.
+        there = self.has(program) or self.has(f"/usr{program}") or program.startswith(APP)
+        return None if there else program
+
+
+def interpreter_of(file: str) -> str | None:
+    """The program that a script's first line (#!) names; None if it is no script."""
+    try:
+        with open(file, "rb") as f:
+            first = f.read(256).partition(b"\n")[0]
+    except OSError:
+        return None
+    words = first[2:].split() if first.startswith(b"#!") else []
+    return os.fsdecode(words[0]) if words else None
+
 
 def resolve(target: str, arguments: Sequence[str], place: OnHost | InSandbox) -> list[str] | None:
     """The command line that the target stands for, or None when it stands for nothing."""

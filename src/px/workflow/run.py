@@ -19,7 +19,7 @@ from px.warm.places import arrange
 from px.warm.record import home_root
 from px.warm.spec import APP, ENV, ImageSource, Mount
 from px.warm.streams import Tail
-from px.warm.target import InSandbox, resolve
+from px.warm.target import InSandbox, interpreter_of, resolve
 from px.workflow.door import ensure_sandbox
 
 if TYPE_CHECKING:
@@ -42,7 +42,10 @@ def become(target: str, arguments: list[str], built: BuiltHost) -> NoReturn:
     """Replace px by the target; what cannot be run is an error."""
     problem = start.become(target, arguments, built)
     if problem is None:
-        raise PxError("PX020", target=target, look="ls .px/envs/current/bin")
+        raise PxError("PX020", target=target, look=f"ls {built.directory}/bin")
+    program = interpreter_of(os.path.join(os.getcwd(), target))
+    if program is not None and not os.path.exists(program):
+        problem = f"its first line names {program}, which is not there"
     raise PxError("PX021", target=target, reason=problem)
 
 
@@ -75,7 +78,11 @@ def _run_once(
     context: Context, built: BuiltSandbox, target: Target, options: RunOptions, *, tests: bool
 ) -> tuple[int, PxError | None]:
     """The target's exit code, and the capability that it lacked if its output shows one."""
-    command = resolve(*target, InSandbox(built))
+    place = InSandbox(built)
+    command = resolve(*target, place)
+    program = place.lacks_interpreter(target[0]) if command and not options.volumes else None
+    if program is not None:
+        raise PxError("PX021", target=target[0], reason=f"its first line names {program}, which the sandbox has not")
     if command is None:
         raise missing_program(target[0], built) or unknown_program(target[0])
     engine = choose(options.engine, context.store.home)
@@ -153,11 +160,12 @@ def explain_repository(text: str) -> None:
 
 
 def missing_capability(text: str, built: BuiltSandbox) -> PxError | None:
-    """The PX902 for what a failed target said was missing, or None."""
+    """The error for what a failed target said was missing, or None: a capability, or a file behind a link."""
     from px.sandbox.needs import patterns
+    from px.sandbox.needs.links import leads_out
 
     found = [s for s in patterns.match(text, built.base) if s.capability not in built.capabilities]
-    return patterns.missing_error(found, [s.line for s in found]) if found else None
+    return patterns.missing_error(found, [s.line for s in found]) if found else leads_out(text, built)
 
 
 def missing_program(name: str, built: BuiltSandbox) -> PxError | None:

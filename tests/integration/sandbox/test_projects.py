@@ -108,6 +108,41 @@ def test_packages_for_the_sandbox_alone(plain: Path, warm: Home) -> None:
     assert (states["host"]["state"], states["sandbox"]["state"]) == ("NeedsEnv", "Consistent")
 
 
+def test_a_script_whose_interpreter_is_not_there(plain: Path, warm: Home) -> None:
+    script = plain / "bad"
+    script.write_text("#!/no/such/program\n")
+    script.chmod(0o755)
+    run_px("sync", "--sandbox", cwd=plain)
+    for flags in ((), ("--no-network",)):  # the warm way, and the full one
+        done = run_px("run", "--sandbox", *flags, "./bad", cwd=plain, check=False)
+        assert done.returncode == 126
+        assert "PX021  './bad' was found but cannot be executed: its first line names /no/such/program" in done.stderr
+    script.write_text("#!/bin/sh\necho good\n")
+    assert run_px("run", "--sandbox", "./bad", cwd=plain).stdout == "good\n"
+
+
+def test_a_link_that_leads_out_of_the_project(plain: Path, tmp_path: Path, warm: Home) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/x.txt").write_text("hello\n")
+    (plain / "data").symlink_to("../data")
+    for target in (("cat", "data/x.txt"), ("python", "-c", "open('/app/data/x.txt')")):
+        done = run_px("run", "--sandbox", *target, cwd=plain, check=False)
+        assert "PX024  data is a link that leads out of the project, to ../data" in done.stderr
+        assert f"--volume {tmp_path / 'data'}:/data" in done.stderr
+    volume = f"{tmp_path / 'data'}:/data"
+    assert run_px("run", "--sandbox", "--volume", volume, "cat", "data/x.txt", cwd=plain).stdout == "hello\n"
+    assert "PX024" not in run_px("run", "--sandbox", "cat", "nothing/x.txt", cwd=plain, check=False).stderr
+
+
+def test_a_file_of_the_project_that_is_named(plain: Path, tmp_path: Path, warm: Home) -> None:
+    (plain / "show.py").write_text("print('shown')\n")
+    for flags in ((), ("--sandbox",)):
+        done = run_px("--project", plain, "run", *flags, "show.py", cwd=tmp_path)
+        assert done.stdout == "shown\n"
+    said = run_px("--project", plain, "sync", "--force", cwd=tmp_path).stderr
+    assert f"env ready at {plain}/.px/envs/current" in said
+
+
 def test_targets_are_what_they_are_without_the_sandbox(plain: Path, warm: Home) -> None:
     (plain / "tools").mkdir()
     script = plain / "tools/show.sh"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from px.env.choices import choices
 from px.errors import PxError
+from px.project.choices import choices
 from px.project.discovery import discover
 from px.project.selection import Selection
 

@@ -42,6 +42,9 @@ def main(args: argparse.Namespace, context: Context) -> int:
     from px.workflow.run import become, run_in_sandbox
 
     check_sandbox(args, "run")
+    beside = context.directory / args.target
+    if args.project and not os.path.exists(args.target) and beside.exists():
+        args.target = str(beside)  # a file of the project that was named, seen from elsewhere
     try:
         if not args.sandbox:
             become(args.target, args.arguments, ensure_host(context, "run").built)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from px import console
@@ -58,7 +59,8 @@ def report(args: argparse.Namespace, ready: Ready[Built]) -> None:
         "env": built.directory,
         "profile_oid": built.profile_oid,
     }
-    ready_as = "env ready at .px/envs/current"
+    here = "" if project.root == Path.cwd() else f"{project.root}/"
+    ready_as = f"env ready at {here}.px/envs/current"
     if isinstance(built, BuiltSandbox):
         ready_as = f"sandbox ready (sbx_id {built.sbx_id[:12]})"
         details |= {"target": "sandbox", "sbx_id": built.sbx_id, "base": built.base, "base_os_oid": built.base_os_oid}
