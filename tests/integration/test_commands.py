@@ -508,6 +508,25 @@ def test_a_read_only_project_runs(synced: Path) -> None:
         synced.chmod(0o755)
 
 
+def test_a_home_that_cannot_be_written_to(app: Path, index: Index, tmp_path: Path) -> None:
+    """uv's cache goes to px's home then; not even root can make a directory in /proc."""
+    (tmp_path / "user").mkdir()
+    (tmp_path / "user/.cache").symlink_to("/proc/sys")
+    env = {name: value for name, value in os.environ.items() if name not in ("UV_CACHE_DIR", "XDG_CACHE_HOME")}
+    env["HOME"] = str(tmp_path / "user")
+    subprocess.run([PX, "sync"], cwd=app, check=True, env=env)
+    assert (tmp_path / "px-home/cache/uv/host").is_dir()
+
+
+def test_root_in_somebody_elses_tree_is_warned(app: Path, index: Index) -> None:
+    if os.geteuid() != 0:
+        only_for("root", "only root can")
+    os.chown(app, 1234, 1234)
+    said = run_px("sync", cwd=app).stderr
+    assert f"warning: {app} belongs to user 1234, and px runs as root" in said
+    assert "sudo -u '#1234' px" in said
+
+
 def test_update_moves_only_the_lock(app: Path, index: Index) -> None:
     manifest = app / "pyproject.toml"
     manifest.write_text(manifest.read_text().replace('["hello"]', '["leaf"]'))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from px import process
 from px.errors import PxError
 from px.warm.places import program
+from px.warm.record import home_root
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,8 +61,21 @@ def environment() -> dict[str, str]:
     own = os.path.dirname(os.path.realpath(sys.executable))
     path = os.pathsep.join(filter(None, [os.environ.get("PATH", os.defpath), own]))
     found = {k: v for k, v in os.environ.items() if k not in _NOT_OURS} | {"PATH": path}
-    # Without a network uv would try again for ten seconds before it says so.
-    return found if _has_route() else {"UV_HTTP_RETRIES": "0"} | found
+    return {**_cache(), **patience(), **found}
+
+
+def patience() -> dict[str, str]:
+    """Without a network uv would try again for ten seconds before it says so."""
+    return {} if _has_route() else {"UV_HTTP_RETRIES": "0"}
+
+
+def _cache() -> dict[str, str]:
+    """A cache of uv's under px's home, where uv cannot write to its own: a home may be read-only."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    there = os.path.join(cache, "uv")
+    while not os.path.exists(there):
+        there = os.path.dirname(there)
+    return {} if os.access(there, os.W_OK) else {"UV_CACHE_DIR": os.path.join(home_root(), "cache", "uv", "host")}
 
 
 def _has_route() -> bool:

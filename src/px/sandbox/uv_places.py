@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 from px.env.credentials import Credentials
 from px.errors import PxError
 from px.project.manifest import FILE, OLD_MANIFESTS, Manifest
+from px.project.uv import patience
 from px.warm.spec import Mount
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def environment(context: Context) -> dict[str, str]:
     """uv's variables: those of the caller that say how indexes are reached, and where things are in the box."""
     return {
         **Credentials(context.settings).variables_from_keyring(),
+        **patience(),
         **_variables(),
         **{k: v for k, v in os.environ.items() if k.lower() in _PROXIES},
         "PATH": "/usr/local/bin:/usr/bin:/bin",

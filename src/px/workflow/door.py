@@ -188,11 +188,22 @@ def permitted(context: Context, command: str) -> Iterator[Situation]:
 def exclusive(context: Context, *, log: bool = True) -> Iterator[None]:
     """One px at a time may lock or build a project, and garbage is not collected meanwhile."""
     name = record_name(os.fspath(context.root)).removesuffix(".json")
+    _warn_of_root(context.root)
     if log:
         start_log(context.home, name)
     project, collecting = context.store.lock(f"project-{name}", "this project's env"), context.home.locks / "gc"
     with disk_errors(context.home.root), project, locked(collecting, shared=True):
         yield
+
+
+def _warn_of_root(root: Path) -> None:
+    """Root in somebody else's tree: possible, and soon a nuisance to its owner."""
+    owner = root.stat().st_uid
+    if os.geteuid() == 0 and owner != 0:
+        console.warn(
+            f"{root} belongs to user {owner}, and px runs as root: what px writes there will be root's, and a sandbox "
+            f"cannot write to it. To run px as its owner: sudo -u '#{owner}' px …"
+        )
 
 
 @contextmanager

@@ -72,8 +72,9 @@ def gather(context: Context) -> Status:
         remedy = f"Write a [project] table into {manifest}" if manifest else rules.remedy(NOTHING.state, frozen=frozen)
         nothing = TargetStatus(NOTHING.state.value, reason, None, None, None, {}, remedy)
         return Status(directory, None, None, None, None, False, (), None, "missing", (), (), nothing, nothing, ())
-    situation, project = look(context), context.project
+    project = context.project
     check_sandbox(project)
+    situation = look(context)
     flags = situation.flags(Target.HOST)
     lock_state = (
         "missing" if not flags.lock_exists else "up to date" if flags.lock_matches else "older than the manifest"

@@ -9,7 +9,6 @@ from px import console
 from px.debian.locking.pins import agree, changes, encode_pins, joined, newer, read_pins, restricted, take
 from px.errors import PxError
 from px.platforms import host_architecture
-from px.project.selection import Selection
 from px.project.situation import load
 from px.project.state import Target
 from px.sandbox.definition import derive
@@ -83,7 +82,7 @@ def _used(situation: Situation, manifest: SandboxManifest, old: BaseLock | None)
     # What is not pinned yet must be found out with px's own pins.
     lock = joined(old, lock) if old else lock
     selection = situation.selection(Target.SANDBOX)
-    derived = [derive(situation, s, lock=lock) for s in (selection, production(Selection(), selection.python))]
+    derived = [derive(situation, s, lock=lock) for s in (selection, production(situation.project, selection, None))]
     return {name for d in derived for name in d.capabilities} | manifest.enabled
 
 
