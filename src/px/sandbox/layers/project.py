@@ -147,8 +147,8 @@ def own_packages(builder: SandboxBuilder, editables: Sequence[Editable]) -> list
     found = []
     for editable in editables:
         manifest = _manifest(builder.ground.context.project, editable)
-        compiled = manifest is not None and has_compiled_parts(manifest)
-        built = _build(builder, manifest, editable.name, needed=True) if manifest and compiled else None
+        compiled = has_compiled_parts(manifest)
+        built = _build(builder, manifest, editable.name, needed=True) if compiled else None
         found.append(LockedPackage(editable.name, "", built.oid if built else None, from_sdist=compiled))
     return found
 
@@ -188,7 +188,7 @@ def _installed(project: Project, editable: Editable, builder: SandboxBuilder) ->
     if needed or version is None:
         built = _build(builder, manifest, editable.name, needed=needed)
         if built is not None:
-            scripts = tuple(read_own_entry_points(editable.name, root, built.entry_points))
+            scripts = tuple(read_own_entry_points(editable.name, manifest.path.parent, built.entry_points))
             return Installed(
                 editable.name,
                 built.version,
