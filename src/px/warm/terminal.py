@@ -191,10 +191,12 @@ class Terminal:
         """The target stopped, so px does, with the rest of its job."""
         self._restore()
         self._continued = False
-        handler = signal.signal(number, signal.SIG_DFL) if number in _STOPS else None
-        os.kill(0 if number in _STOPS else os.getpid(), number)
-        if handler is not None:
+        if number in _STOPS:
+            handler = signal.signal(number, signal.SIG_DFL)
+            os.kill(0, number)
             signal.signal(number, handler)
+        else:
+            os.kill(os.getpid(), signal.SIGSTOP)
         # Where no shell watches over px, the kernel has not stopped it, and nobody will fetch it from the background.
         self._resume(tell=True, watched=self._continued)
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
+import struct
 import subprocess
 from pathlib import Path
 
@@ -22,13 +25,18 @@ def test_the_shipped_program_is_the_source(machine: str, tmp_path: Path) -> None
     assert (tmp_path / machine).read_bytes() == (SHIPPED / machine).read_bytes(), f"run {SOURCE / 'build.sh'}"
 
 
+def program(machine: str) -> list[str]:
+    """px-init without a sandbox; the other machine's by emulation."""
+    if machine == os.uname().machine:
+        return [str(SHIPPED / machine)]
+    need("qemu")
+    return [f"qemu-{machine}-static", str(SHIPPED / machine)]
+
+
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_it_runs_a_program_and_ends_as_that_does(machine: str) -> None:
-    """Without a sandbox, and the other machine's by emulation: started, descriptors closed, code passed on."""
-    command = [str(SHIPPED / machine)]
-    if machine != os.uname().machine:
-        need("qemu")
-        command = [f"qemu-{machine}-static", *command]
+    """Started, descriptors closed, code passed on."""
+    command = program(machine)
     ours, theirs = os.pipe()
     try:
         done = subprocess.run([*command, str(theirs), "sh", "-c", "exit 7"], pass_fds=(theirs,), check=False)
@@ -43,3 +51,25 @@ def test_it_runs_a_program_and_ends_as_that_does(machine: str) -> None:
     finally:
         os.close(ours)
         os.close(theirs)
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_it_makes_a_terminal_and_says_when_the_program_stops(machine: str) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    script = "test -t 0 && test -t 1 && test -t 2 && kill -STOP $$; exit 6"
+    with ours, theirs:
+        process = subprocess.Popen(
+            [*program(machine), f"{theirs.fileno()}t", "sh", "-c", script],
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        theirs.close()
+        assert ours.recv(16) == b"R"
+        event, [terminal], _, _ = socket.recv_fds(ours, 16, 1)
+        assert struct.unpack("=IIii", event) == (3, 0, 0, 0)
+        ours.send(b"F")
+        assert struct.unpack("=IIii", ours.recv(16)) == (4, 0, signal.SIGSTOP, 0)
+        ours.send(b"F")
+        assert process.wait(30) == 6
+        os.close(terminal)
