@@ -13,7 +13,8 @@ import pytest
 
 from px.engines.podman import Podman
 from tests.integration.engines.conftest import Driver, eventually, make_driver
-from tests.integration.engines.test_signals import running
+from tests.integration.engines.test_signals import WAIT, running
+from tests.integration.engines.test_terminal import terminal_of
 from tests.support.mounts import remove_with_mounts
 from tests.support.needs import lacks, need
 from tests.support.rootfs import tar
@@ -86,3 +87,15 @@ def test_signals_reach_the_target(box: Driver) -> None:
             except subprocess.TimeoutExpired:
                 continue
         assert (out, process.returncode) == ("cleaned up\n", 5)
+
+
+def test_a_terminal(box: Driver) -> None:
+    code = (
+        f"import os, time\ntry:\n    print('ready', {{os.ttyname(fd) for fd in (0, 1, 2)}}, flush=True); {WAIT}\n"
+        "except KeyboardInterrupt:\n    print('caught', 'it')"
+    )
+    terminal = terminal_of(box, "python3", "-c", code, tee=True)
+    terminal.expect("ready {'/dev/pts/0'}")
+    terminal.type("\x03")
+    terminal.expect("caught it")
+    assert terminal.wait() == 0
