@@ -183,7 +183,8 @@ class Terminal:
         os.set_inheritable(fd, False)
         os.set_blocking(fd, False)
         self._target = fd
-        termios.tcsetattr(fd, termios.TCSANOW, self._cooked)
+        if _is_cooked(self._cooked):  # else it is set for a shell that edits its next line, and px is in the background
+            termios.tcsetattr(fd, termios.TCSANOW, self._cooked)
         self._resize()
         self._resume(tell=True)
 
@@ -251,14 +252,14 @@ class Terminal:
 def open_terminal(tail: Tail | None) -> Terminal | None:
     """A terminal for the target; None if px cannot have the caller's for itself.
 
-    One that is raw already belongs to another program, perhaps to another px beside this one.  And only the main thread
+    One that is raw already belongs to another program of this job, perhaps to another px.  And only the main thread
     gets signals.
     """
     try:
         signal.signal(signal.SIGCONT, signal.getsignal(signal.SIGCONT))
-        return Terminal(tail) if _is_cooked(termios.tcgetattr(0)) else None
     except ValueError:
         return None
+    return Terminal(tail) if _is_cooked(termios.tcgetattr(0)) or not _is_in_front() else None
 
 
 def _is_in_front() -> bool:

@@ -36,7 +36,7 @@ def job(box: Driver, *argv: str, **fields: object) -> str:
 
 
 def end(terminal: Terminal) -> None:
-    """The shell's end; it is told twice, as it speaks of stopped jobs first."""
+    """The shell's end.  It is told twice, as it speaks of stopped jobs first."""
     terminal.type("exit\nexit\n")
     terminal.wait()
 
@@ -261,6 +261,7 @@ def test_a_job_in_the_background_stops_when_it_reads(box: Driver) -> None:
     terminal.expect(r"fg\r\n.*job.*\n")
     terminal.type("words\n")
     terminal.expect("heard words")
+    terminal.expect("host> ")  # what is typed before goes to the sandbox
     end(terminal)
 
 
