@@ -49,8 +49,7 @@ def test_a_flow_here_and_at_a_provider(workspace: Workspace, fresh: Server, s3: 
     # A failure of the provider and one of the step are told apart by the SDK's own exceptions.
     fresh.faults(fail_create=1, fail_status=503)
     done = workspace.fail("ends.py", "run", "--with", fresh.kind, "--how", "exit", **env)
-    assert "Trying again" in done.output
-    assert "begun" in done.output
+    assert done.output.count("begun") == 1
     command = [python, "-m", "px", "sandbox", "ps", "--backend", fresh.kind]
     listed = subprocess.run(command, env={**workspace.env, **fresh.env}, capture_output=True, text=True, check=False)
     assert listed.returncode == 0, listed.stderr

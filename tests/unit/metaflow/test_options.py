@@ -163,12 +163,14 @@ def test_credentials_are_found_where_metaflow_finds_them(tmp_path: Path) -> None
     for path in (login, named):
         path.write_text("{}")
     configured = {"CLOUDSDK_CONFIG": str(tmp_path)}
-    assert variables.credential_files(configured, "gs") == {GOOGLE: login}
-    assert variables.credential_files({**configured, GOOGLE: str(named)}, "gs") == {GOOGLE: named}
+    assert variables.credential_files(configured, "gs", {}) == {GOOGLE: login}
+    assert variables.credential_files({**configured, GOOGLE: str(named)}, "gs", {}) == {GOOGLE: named}
     principal = {"AZURE_CLIENT_ID": "a", "AZURE_TENANT_ID": "b"}
-    assert variables.credential_files({**principal, "AZURE_CLIENT_SECRET": "c"}, "azure") == {}
-    assert variables.credential_files({**principal, AZURE: str(named)}, "azure") == {AZURE: named}
-    assert variables.credential_files({}, "s3") == variables.credential_files({}, "local") == {}
+    assert variables.credential_files({**principal, "AZURE_CLIENT_SECRET": "c"}, "azure", {}) == {}
+    assert variables.credential_files({**principal, AZURE: str(named)}, "azure", {}) == {AZURE: named}
+    for datastore in ("s3", "local"):
+        assert variables.credential_files({}, datastore, {}) == {}
+    assert variables.credential_files({}, "gs", {GOOGLE: "/in/the/image"}) == {}
 
 
 @pytest.mark.parametrize(
@@ -182,7 +184,7 @@ def test_credentials_are_found_where_metaflow_finds_them(tmp_path: Path) -> None
 )
 def test_credentials_that_cannot_be_handed_on(environ: dict[str, str], datastore: str, said: str) -> None:
     with pytest.raises(Unusable) as raised:
-        variables.credential_files(environ, datastore)
+        variables.credential_files(environ, datastore, {})
     assert said in str(raised.value)
 
 

@@ -196,7 +196,8 @@ class Trampoline:
 
     def _files(self, datastore: str) -> dict[str, bytes]:
         options = self._options
-        files = {name: path.read_bytes() for name, path in credential_files(os.environ, datastore).items()}
+        user = self._user_variables(self._obj.graph[self._step].decorators)
+        files = {name: path.read_bytes() for name, path in credential_files(os.environ, datastore, user).items()}
         if self._obj.metadata.TYPE == "local":
             files["seed.tgz"] = metadata.seed(self._obj.flow.name, options["run_id"], self._step, options["task_id"])
         return files

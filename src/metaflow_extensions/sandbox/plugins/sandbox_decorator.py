@@ -199,7 +199,7 @@ class SandboxDecorator(StepDecorator):
                 )
         # These are read again when a task starts. Here they only refuse bad values in time.
         forwarded(os.environ, setting("SANDBOX_FORWARD") or "", never=getattr(backend, "keys", ()))
-        credential_files(os.environ, datastore)
+        credential_files(os.environ, datastore, self.user_env)
         setting_number("SANDBOX_INFRA_RETRIES", least=0)
         config = options.sandbox_config(self.attributes, {})
         backend.check(config)

@@ -78,12 +78,16 @@ def datastore_credentials(environ: Mapping[str, str], datastore: str) -> dict[st
     return found
 
 
-def credential_files(environ: Mapping[str, str], datastore: str) -> dict[str, Path]:
+def credential_files(environ: Mapping[str, str], datastore: str, user: Mapping[str, str]) -> dict[str, Path]:
     """Credentials that are files, by the variables that name them; :class:`Unusable` if a step would have none.
+
+    ``user`` are the variables that the user gave to the step: who names other credentials there knows better.
 
     Google's and Azure's libraries also find credentials that live in this machine or in a login here.  Those cannot
     be handed on, so the step would fail after everything has been set up for it.
     """
+    if "GOOGLE_APPLICATION_CREDENTIALS" in user or "AZURE_CLIENT_ID" in user:
+        return {}
     if datastore == "gs" and setting("DEFAULT_GCP_CLIENT_PROVIDER") == "gcp-default":
         return {"GOOGLE_APPLICATION_CREDENTIALS": _google_file(environ)}
     if datastore == "azure" and setting("DEFAULT_AZURE_CLIENT_PROVIDER") == "azure-default":

@@ -59,7 +59,7 @@ def enter(step: LocalStep, cli_args: Any) -> None:
     cli_args.env.update(
         variables.step_variables(task.datastore_type, task.metadata_type, step.env, uses_secrets=step.uses_secrets)
     )
-    files = variables.credential_files(os.environ, task.datastore_type)
+    files = variables.credential_files(os.environ, task.datastore_type, step.env)
     cli_args.env.update({name: str(path) for name, path in files.items()})
     cli_args.entrypoint = LocalEntrypoint(step, cli_args, built, tree)
 
@@ -138,8 +138,8 @@ class LocalEntrypoint(list[str]):
         for path in cli_args.env.get("PYTHONPATH", "").split(os.pathsep):
             if path and Path(path).is_dir():
                 mounts.show(Path(path))
-        for file in variables.credential_files(os.environ, cli_args.task.datastore_type).values():
-            mounts.show(Path(file))
+        for file in variables.credential_files(os.environ, cli_args.task.datastore_type, self._step.env).values():
+            mounts.show(file)
         config_file = cli_args.top_level_options.get("local-config-file")
         if config_file:
             mounts.show(Path(config_file))
