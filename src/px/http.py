@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 18
 CONNECT = 15.0
-"""How many seconds a server has to accept a connection."""
 # How much of an answer is read at a time.  Compressed, it may become a thousand times as much.
 _PIECE = 1 << 16
 _LONGEST_WAIT = 60  # seconds that a server may ask for
@@ -103,8 +102,13 @@ class Http:
         connections: int = 8,
         extra_ca: Path | None = None,
         retries: urllib3.Retry = _RETRIES,
+        connect: float = CONNECT,
+        read: float | None = None,
     ):
+        """``connect`` and ``read`` are how many seconds a server has to accept a connection, and to send more."""
         self._retries = retries
+        self._connect = connect
+        self._read = float(os.environ.get("PX_HTTP_TIMEOUT", "60")) if read is None else read
         self._insecure = insecure_hosts
         self._extra_ca = extra_ca
         self._connections = connections
@@ -120,7 +124,7 @@ class Http:
         body: bytes | Iterable[bytes] | None = None,
         retries: urllib3.Retry | bool | None = None,
         stream: bool = False,
-        connect: float = CONNECT,
+        connect: float | None = None,
         limit: int | None = None,
     ) -> BaseHTTPResponse:
         """Send one request and return the answer, whatever its status.
@@ -130,7 +134,7 @@ class Http:
         """
         plain, found = split_credentials(url)
         retries = self._retries if retries is None else retries
-        timeout = urllib3.Timeout(connect=connect, read=float(os.environ.get("PX_HTTP_TIMEOUT", "60")))
+        timeout = urllib3.Timeout(connect=connect or self._connect, read=self._read)
         sent = {"User-Agent": f"px/{__version__}", **found, **(headers or {})}
         try:
             answer = self._pool(plain).request(

@@ -63,6 +63,9 @@ COMMANDS: dict[str, Command] = {
     ),
     "base check": Command("base_check", "Ask every archive for every pin of a base (for px's maintainers)"),
     "why": Command("why", "Show why a package is in the lock"),
+    "bundle export": Command("bundle_export", "Write everything that the sandbox and the image need to one file"),
+    "bundle import": Command("bundle_import", "Bring a bundle into this machine's store"),
+    "cache push": Command("cache_push", "Fill the shared cache with what the sandbox consists of"),
     "store verify": Command("store_verify", "Check every object in the store, and repair what is damaged"),
     "store gc": Command("store_gc", "Remove what no project uses"),
     "doctor": Command("doctor", "Check this machine and say what to do"),
@@ -72,6 +75,8 @@ GROUPS = {
     "pack": "Deployable images",
     "sandbox": "The project's sandbox: what is in it and why",
     "base": "Sandbox bases, for px's maintainers",
+    "bundle": "The sandbox as a file, for machines without a network",
+    "cache": "The shared cache in a registry",
     "store": "The content-addressed store under PX_HOME",
 }
 _WITH_VALUE = ("--project",)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from px import console
 from px.errors import PxError
 from px.oci import tar
-from px.oci.compress import GZIP, Method, compress, method_of
+from px.oci.compress import GZIP, ZSTD, Method, compress, method_of
 from px.oci.documents import check_digest, digest_of
 from px.oci.failures import building
 from px.oci.tar import ROOT, Part, write_tar
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from px.home import Home
+
+    Write = Callable[[bytes], object]
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,17 @@ class Blobs:
         with building(self.home, self.root), store.lock(f"blob-{key}", f"layer {key[:12]}"):
             # Another process may have packed it while this one waited for the lock.
             found = self._find(key)
-            return found if found is not None else self._make(store, key, parts(), method, mtime)
+            if found is not None:
+                return found
+            return self._make(store, key, lambda write: write_tar(parts(), write, mtime=mtime), method)
+
+    def packed(self, identity: Value, produce: Callable[[Write], object]) -> LayerBlob:
+        """The blob for ``identity``, which is not a layer: what ``produce`` writes, compressed with zstd."""
+        method = method_of(ZSTD)
+        key = oid_of("blob", [identity, method.identity])
+        store = Store(self.home)
+        with building(self.home, self.root), store.lock(f"blob-{key}", f"blob {key[:12]}"):
+            return self._find(key) or self._make(store, key, produce, method)
 
     def _find(self, key: str) -> LayerBlob | None:
         try:
@@ -126,11 +138,11 @@ class Blobs:
             pass
         return None
 
-    def _make(self, store: Store, key: str, parts: Sequence[Part], method: Method, mtime: int) -> LayerBlob:
+    def _make(self, store: Store, key: str, produce: Callable[[Write], object], method: Method) -> LayerBlob:
         started = time.monotonic()
         with store.draft() as draft:
             with draft.data.open("xb") as out:
-                done = compress(method, lambda write: write_tar(parts, write, mtime=mtime), out)
+                done = compress(method, produce, out)
                 out.flush()
                 os.fchmod(out.fileno(), 0o444)
                 # Before the rename: after a power failure the blob must not be there without its content.

@@ -21,7 +21,7 @@ from px.oci.failures import building
 from px.store.files import open_atomically, write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from px.oci.blobs import Blobs
     from px.oci.registry.reference import Reference
@@ -98,19 +98,21 @@ def write_archive(blobs: Blobs, what: Release, path: Path) -> None:
 
 def stream_archive(blobs: Blobs, what: Release, out: BinaryIO) -> None:
     """Write the archive to a stream, such as the standard input of ``docker load``."""
-    documents = {
-        "index.json": encode(index_document(what)),
-        "manifest.json": encode(docker_document(what)),
-        "oci-layout": _MARKER,
-    }
+    documents = {"index.json": index_document(what), "manifest.json": docker_document(what)}
+    stream_blobs(blobs, what.blob_digests(), documents, out)
+
+
+def stream_blobs(blobs: Blobs, digests: Iterable[str], documents: Mapping[str, object], out: BinaryIO) -> None:
+    """Write a layout of these blobs, and of these documents beside them, as an archive."""
     tar.add_directory("blobs", out.write)
     tar.add_directory("blobs/sha256", out.write)
     # Sorted, so that the archive is the same every time.
-    for digest in sorted(what.blob_digests()):
+    for digest in sorted(set(digests)):
         path = blobs.path(digest)
         name = "blobs/sha256/" + digest.removeprefix("sha256:")
         tar.add_file(name, path.stat().st_size, _chunks(path), out.write)
-    for name, content in documents.items():
+    written = {**{name: encode(document) for name, document in documents.items()}, "oci-layout": _MARKER}
+    for name, content in written.items():
         tar.add_file(name, len(content), [content], out.write)
     tar.end(out.write)
 

@@ -58,7 +58,8 @@ class Manifest:
             if not name or "=" in name or "\0" in name + value:
                 self._fail(f"tool.px.env has a variable that cannot exist: {name!r}")
         self._expect_strings("tool.px.test", self.tool("px").get("test", []))
-        known = {"env", "test", "sandbox"}
+        self._expect("tool.px.cache", self.tool("px").get("cache", ""), str)
+        known = {"cache", "env", "test", "sandbox"}
         for key in self.tool("px"):
             if key not in known:
                 self._fail(f"[tool.px] has no key {key!r} (known: {', '.join(sorted(known))})")
@@ -74,6 +75,11 @@ class Manifest:
 
     def _fail(self, problem: str) -> None:
         raise PxError("PX003", path=self.path, problem=problem)
+
+    @property
+    def cache(self) -> str:
+        """The repository of the shared cache; empty if the project names none."""
+        return str(self.tool("px").get("cache", ""))
 
     @property
     def project(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import os
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from px import console
 from px.errors import PxError
@@ -49,6 +49,13 @@ class Draft:
         return TreeWriter(self.path / "tree")
 
 
+class Remote(Protocol):
+    """A place that may have objects which this store lacks."""
+
+    def take(self, store: Store, kind: str, key: str) -> str | None:
+        """Bring the object into the store and return its oid; None if that is not possible."""
+
+
 class Store:
     """All objects under one px home.  Any number of processes may use it at once."""
 
@@ -58,6 +65,10 @@ class Store:
         """If true, nothing is downloaded: an object that is missing is an error."""
         self.stopping = False
         """Set when a command fails or is interrupted: downloads in other threads then stop early."""
+        self.remote: Remote | None = None
+        """Asked for objects that are not here, before they are made."""
+        self.used: dict[tuple[str, str], str] = {}
+        """Kind and key -> oid of every object that was asked for and is here."""
 
     def path(self, kind: str, oid: str) -> Path:
         return self.home.objects / kind / oid
@@ -91,8 +102,16 @@ class Store:
         meta = self.meta(kind, oid)
         return str(meta.get("filename") or meta.get("url") or "").rpartition("/")[2]
 
-    def lookup(self, kind: str, key: str) -> str | None:
-        """The oid of the object that was made from ``key``, if the store still has it."""
+    def lookup(self, kind: str, key: str, *, ask: bool = True) -> str | None:
+        """The oid of the object that was made from ``key``, if the store still has it, or the remote one does."""
+        oid = self._local(kind, key)
+        if oid is None and ask and self.remote is not None and not self.offline:
+            oid = self.remote.take(self, kind, key)
+        if oid is not None:
+            self.used[kind, key] = oid
+        return oid
+
+    def _local(self, kind: str, key: str) -> str | None:
         try:
             oid = (self.home.index / kind / key).read_text()
         except FileNotFoundError:
@@ -102,6 +121,13 @@ class Store:
             return None
         self._touch(kind, oid)
         return oid
+
+    def accept(self, kind: str, key: str, payload: Payload, fill: Callable[[Draft], None]) -> str:
+        """Store an object that was made elsewhere.  ``fill`` writes its content, and checks it against the payload."""
+        # Not the lock of `ensure`, which may be held by this very thread.
+        with disk_errors(self.home.root), self.lock(f"take-{kind}-{key}", f"{kind} {key[:12]}"), self.draft() as draft:
+            fill(draft)
+            return self._commit(kind, key, payload, draft)
 
     def _touch(self, kind: str, oid: str) -> None:
         # This is the time of last use.  Garbage collection keeps what was used within the grace period.
@@ -184,6 +210,7 @@ class Store:
             final.chmod(0o555)
         # Written in any case: different inputs can give the same object, and each has its own key.
         write_atomically(self.home.index / kind / key, oid.encode(), durable=False)
+        self.used[kind, key] = oid
         return oid
 
     def problems(self, kind: str, oid: str) -> list[str]:

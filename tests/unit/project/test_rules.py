@@ -27,6 +27,8 @@ EXPECTED: dict[str, tuple[set[State], set[State]]] = {
     "sandbox add": ({L, E, C}, set()),
     "sandbox remove": ({L, E, C}, set()),
     "sandbox explain": ({E, C}, {E, C}),
+    "bundle export": ({E, C}, {E, C}),
+    "cache push": ({E, C}, {E, C}),
     "sandbox audit": ({E, C}, {E, C}),
     "sandbox pin": ({E, C}, set()),
     "sandbox update": ({L, E, C}, set()),
@@ -35,7 +37,7 @@ EXPECTED: dict[str, tuple[set[State], set[State]]] = {
     name: ({U, L, E, C}, {U, L, E, C})
     for name in (
         "status", "sandbox list", "sandbox ps", "sandbox reap", "pack verify", "base lock", "base check",
-        "store verify", "store gc", "doctor", "completions",
+        "bundle import", "store verify", "store gc", "doctor", "completions",
     )
 }  # fmt: skip
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from px import console
 from px.cli.answer import emit
+from px.cli.flags import architectures
 from px.errors import PxError
 from px.oci.layout import check_replaceable
 from px.oci.registry.reference import parse
-from px.platforms import ARCHITECTURES, host_architecture
 from px.process import tidy_end
 from px.project.selection import Selection
 from px.project.state import Target
@@ -159,19 +159,6 @@ def words(option: str, text: str | None) -> tuple[str, ...] | None:
         example = f"{option} 'serve --name \"my app\"'"
         problem = f"it cannot be split into words ({str(e).lower()})"
         raise PxError("PX040", option=option, value=text, problem=problem, example=example) from e
-
-
-def architectures(text: str) -> list[str]:
-    """The architectures that ``--platform`` asks for, each once; this machine's own if it says nothing."""
-    # Docker's long name of what everybody calls arm64.
-    known = {one.platform: name for name, one in ARCHITECTURES.items()} | {"linux/arm64/v8": "arm64"}
-    found = []
-    for one in text.split(",") if text else ():
-        if one.strip() not in known:
-            example = "--platform " + ",".join(one.platform for one in ARCHITECTURES.values())
-            raise PxError("PX040", option="--platform", value=one, problem="px has no such platform", example=example)
-        found.append(known[one.strip()])
-    return list(dict.fromkeys(found)) or [host_architecture()]
 
 
 def outputs(args: argparse.Namespace) -> tuple[Path, ...]:

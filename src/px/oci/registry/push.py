@@ -78,7 +78,7 @@ def _push_repository(blobs: Blobs, what: Release, names: list[Reference], regist
         registry.connect()
         documents = _documents(blobs, what)
         wanted = [digest for digest in what.blob_digests() if digest not in documents]
-        done = _push_blobs(blobs, registry, wanted, names[0])
+        done = push_blobs(blobs, registry, wanted, names[0])
         # The order is that of references: blobs, the manifests of single platforms by digest, then the top document
         # under its names.  So a name never means an incomplete image.
         for digest in documents:
@@ -99,9 +99,10 @@ def _documents(blobs: Blobs, what: Release) -> dict[str, tuple[bytes, str]]:
     }
 
 
-def _push_blobs(
+def push_blobs(
     blobs: Blobs, registry: Registry, wanted: Sequence[str], name: Reference
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], int]:
+    """Send the blobs that a repository lacks; returns those it had, those mounted, those sent, and their size."""
     known = Known(blobs.home, registry.host)
     # First ask for all blobs, in parallel: the bar needs the number of bytes to send.
     with ThreadPoolExecutor(AT_ONCE) as pool:

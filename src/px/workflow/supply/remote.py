@@ -1,0 +1,147 @@
+"""Asking the shared cache: a registry that has objects of the store, each under a tag of its own.
+
+All objects of a project, as it is, are under one more tag: the first object that is missing brings them all, in
+parallel.  What arrives is checked against its id.  If the cache is down, slow or wrong, px says so once and builds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import urllib3
+
+from px import __version__, console
+from px.debian.lock import encode
+from px.errors import PxError
+from px.http import FetchError, Http
+from px.oci.objects import KINDS, DamagedError, ObjectName, documents_in, take, take_all
+from px.oci.registry.client import Registry, RegistryError
+from px.oci.registry.reference import Reference, parse
+from px.oci.sources import RegistrySource
+from px.platforms import host_architecture
+from px.sandbox.definition import SBX_VERSION
+from px.sandbox.layers.base import load_base_lock
+from px.sandbox.manifest import governing_manifest
+from px.store.canonical import oid_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from px.oci.documents import Descriptor
+    from px.project.context import Context
+    from px.project.selection import Selection
+    from px.project.situation import Situation
+    from px.store.objects import Store
+
+OBJECT = "application/vnd.px.cached.v1"
+VARIABLE = "PX_CACHE"
+CONNECT, READ = 3.0, 10.0
+"""How many seconds a cache has to accept a connection, and to send the next bytes."""
+
+
+@dataclass
+class Cache:
+    """A repository that is asked for objects."""
+
+    reference: Reference
+    registry: Registry
+    tag: str
+    """Where it has everything for the project as it is."""
+    gone: bool = False
+    """It failed: it is not asked again in this process."""
+    _asked: bool = False
+    _absent: set[tuple[str, str]] = field(default_factory=set)
+    _asking: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    def at(cls, reference: Reference, tag: str) -> Cache:
+        http = Http(connections=8, retries=urllib3.Retry(0), connect=CONNECT, read=READ)
+        return cls(reference, Registry(reference, http=http, patience=0.0), tag)
+
+    def take(self, store: Store, kind: str, key: str) -> str | None:
+        """The object from the cache; None if it does not have it, or what it has is not that."""
+        if kind not in KINDS or (kind, key) in self._absent:
+            return None
+        with self._asking:
+            if self.gone:
+                return None
+            try:
+                return self._take(store, ObjectName(kind, key))
+            except (FetchError, RegistryError, DamagedError) as e:
+                self.gone = True
+                reason = console.redact(str(e) if isinstance(e, DamagedError) else e.reason)
+                console.warn(f"The shared cache {self.reference.repository} is not used, px builds: {reason}")
+                return None
+
+    def _take(self, store: Store, name: ObjectName) -> str | None:
+        source = RegistrySource(self.registry)
+        if not self._asked:
+            self._asked = True
+            if found := self._manifest(self.tag):
+                console.info(f"Fetching {console.counted(len(found), 'object')} from the cache …")
+                take_all(store, source, found)
+        oid = store.lookup(name.kind, name.key, ask=False)
+        if oid is None and (found := self._manifest(tag_of(name))) and name in found:
+            oid = take(store, source, name, found[name])
+        if oid is None:
+            self._absent.add((name.kind, name.key))
+        return oid
+
+    def _manifest(self, tag: str) -> dict[ObjectName, Descriptor] | None:
+        self.registry.connect()
+        found = self.registry.manifest(tag)
+        if found is None:
+            return None
+        try:
+            return documents_in(json.loads(found[0]), OBJECT)
+        except (ValueError, KeyError, TypeError, AttributeError) as e:
+            raise DamagedError(f"{tag}: {e!r}") from e
+
+
+def cache_of(context: Context) -> Reference | None:
+    """The repository that ``PX_CACHE`` or ``[tool.px] cache`` names; an empty ``PX_CACHE`` means none."""
+    named = os.environ.get(VARIABLE)
+    text = context.project.manifest.cache if named is None else named
+    if not text:
+        return None
+    try:
+        reference = parse(text)
+    except PxError as e:
+        raise PxError("PX953", cache=text, problem=e.what) from e
+    if reference.is_local or ":" in text.rpartition("/")[2] or reference.digest:
+        raise PxError("PX953", cache=text, problem="it is not the name of a repository, without a tag")
+    return reference
+
+
+@contextmanager
+def shared_cache(situation: Situation, selection: Selection, architecture: str | None) -> Iterator[None]:
+    """Have the store ask the cache, if there is one, for what it lacks while the block builds."""
+    context = situation.context
+    reference = None if context.offline else cache_of(context)
+    if reference is None:
+        yield
+        return
+    context.store.remote = Cache.at(reference, set_tag(situation, selection, architecture or host_architecture()))
+    try:
+        yield
+    finally:
+        context.store.remote = None
+
+
+def set_tag(situation: Situation, selection: Selection, architecture: str) -> str:
+    """The tag for everything that a project needs: it says what that depends on, so far as one can know beforehand."""
+    manifest, _ = governing_manifest(situation.project.manifest.path)
+    lock = encode(load_base_lock(manifest.base, architecture, manifest.pins))
+    chosen = json.dumps(selection.as_json(), sort_keys=True)
+    pinned = hashlib.sha256(lock).hexdigest()
+    return "set-" + oid_of("cache-set", [situation.inputs, chosen, architecture, pinned, SBX_VERSION, __version__])
+
+
+def tag_of(name: ObjectName) -> str:
+    return f"{name.kind}-{name.key}"
