@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="the file to write, such as app.bundle")
     parser.add_argument("--platform", default="", metavar="LIST", help="linux/amd64, linux/arm64 or both")
-    parser.add_argument(
-        "--file", dest="more", action="append", default=[], type=Path, metavar="FILE",
-        help="put this file in too, such as a wheel of px; repeatable",
-    )  # fmt: skip
+    parser.add_argument("--files", type=Path, metavar="DIR", help="put these files in too, such as the wheels of px")
     parser.epilog = (
         "The bundle is an OCI layout in a tar: skopeo and registries can carry it. On the other machine:\n"
         "px bundle import FILE, then px sync --sandbox --offline --frozen."
@@ -31,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace, context: Context) -> int:
     with permitted(context, "bundle export") as situation:
-        made = export(situation, args.file, architectures(args.platform), args.more)
+        made = export(situation, args.file, architectures(args.platform), args.files)
     message = f"{args.file}: {len(made.objects)} objects, {made.size / 1e6:.1f} MB"
     if not args.json:
         print(f"{message}\n{made.digest}")

@@ -47,14 +47,14 @@ class Bundle:
     size: int = 0
 
 
-def export(situation: Situation, path: Path, architectures: Sequence[str], files: Sequence[Path] = ()) -> Bundle:
+def export(situation: Situation, path: Path, architectures: Sequence[str], files: Path | None = None) -> Bundle:
     """Write the bundle of a project.  The same project gives the same bytes on every machine."""
     store = situation.context.store
     blobs = Blobs(store.home)
     found = collect(situation, architectures)
     console.info(f"Packing {console.counted(len(found), 'object')} …")
     objects = [pack_object(store, blobs, name, oid) for name, oid in found.items()]
-    more = [_file(blobs, file) for file in sorted(files, key=lambda f: f.name)]
+    more = [_file(blobs, file) for file in _files(files)] if files else []
     manifest = manifest_of(blobs, BUNDLE, objects, more)
     named = {_VERSION: __version__, "org.opencontainers.image.ref.name": "latest"}
     top = replace(manifest, annotations=named).document()
@@ -69,6 +69,13 @@ def export(situation: Situation, path: Path, architectures: Sequence[str], files
         stream_blobs(blobs, digests, {"index.json": index}, out)
     size = path.stat().st_size if path.is_file() else 0
     return Bundle(manifest.digest, tuple(found), tuple(at.annotations[TITLE] for at in more), size)
+
+
+def _files(directory: Path) -> list[Path]:
+    if not directory.is_dir():
+        problem, example = "there is no such directory", "px bundle export app.bundle --files wheels"
+        raise PxError("PX040", option="--files", value=directory, problem=problem, example=example)
+    return sorted(path for path in directory.iterdir() if path.is_file())
 
 
 def _file(blobs: Blobs, path: Path) -> Descriptor:
