@@ -36,7 +36,7 @@ def collect(
 def selections(situation: Situation) -> list[Selection]:
     """What the sandbox was synced with, and what goes into an image."""
     own = situation.selection(Target.SANDBOX)
-    return list(dict.fromkeys([own, production(Selection(), own.python)]))
+    return list(dict.fromkeys([own, production(situation.project, own, None)]))
 
 
 def _derived(store: Store, kind: str, oid: str) -> bool:
