@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from px.oci.objects import KINDS, ObjectName
-from px.project.selection import Selection
 from px.project.state import Target
 from px.workflow.pack import production
 from px.workflow.sandbox import take_steps
@@ -13,6 +12,7 @@ from px.workflow.sandbox import take_steps
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from px.project.selection import Selection
     from px.project.situation import Situation
     from px.store.objects import Store
 
