@@ -165,7 +165,7 @@ class Containers:
             *("--security-opt", "label=disable"),
             *("--hostname", spec.hostname, "--workdir", spec.cwd, "--entrypoint", spec.argv[0]),
             *(("--tty",) if spec.tty and are_one_terminal((0, 1, 2)) else ()),
-            *_network(spec, self.name),
+            *network_options(spec, self.name),
             *_limits(spec),
             *_temporary(spec),
             *self.private_directory(spec.home, uid, gid),
@@ -177,7 +177,7 @@ class Containers:
         ]
 
 
-def _network(spec: RunSpec, engine: str) -> list[str]:
+def network_options(spec: RunSpec, engine: str) -> list[str]:
     """The engine's own network, or none; px's relay has no way into it."""
     reach = spec.reach or Reach()
     if spec.network:

@@ -88,6 +88,9 @@ def _run_once(
     engine = choose(options.engine, context.store.home)
     spec = _spec(context, built, command, options)
     if engine.name != "bubblewrap":
+        from px.engines.containers import network_options
+
+        network_options(spec, engine.name)  # refused before an image is packed
         spec = spec.replace(image=_image_source(context.store, built))
     tail = Tail()
     code = engine.run(spec, stdout=tail if tests else None, stderr=tail)  # pytest reports on standard output

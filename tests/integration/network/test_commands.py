@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from px.home import Home
+from px.workflow.doctor import LANDLOCK_SCOPES, landlock
 from tests.integration.engines.conftest import eventually
 from tests.integration.network.conftest import DATABASE, SHOP, Place
 from tests.integration.network.servers import hello, http, over_tls, serving
@@ -137,3 +139,20 @@ def test_a_server_inside_is_reached_from_outside(project: Path) -> None:
 
     assert eventually("an answer", said) == b"from inside"
     assert running.wait(30) == 0
+
+
+def test_doctor_says_whether_abstract_sockets_are_closed(tmp_path: Path) -> None:
+    """It must agree with what a sandbox with the host's network then finds."""
+    listed = json.loads(run_px("doctor", "--json", cwd=tmp_path).stdout)["details"]["checks"]
+    [check] = [row for row in listed if row["name"] == "abstract sockets"]
+    assert check["verdict"] == ("ok" if landlock() >= LANDLOCK_SCOPES else "warn")
+
+
+def test_abstract_sockets_of_the_host_are_closed_with_its_network(project: Path) -> None:
+    name = f"px-test-{os.getpid()}"
+    code = f"import socket; socket.socket(socket.AF_UNIX).connect('\\0{name}')"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"\0{name}")
+        server.listen()
+        done = run_px("run", "--sandbox", "python", "-c", code, cwd=project, check=False)
+    assert ("PermissionError" in done.stderr) == (landlock() >= LANDLOCK_SCOPES)
