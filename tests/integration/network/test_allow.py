@@ -69,10 +69,12 @@ def test_names_wildcards_addresses_and_ranges(world: World) -> None:
 attempt("shop.example", 80)
 attempt("api.shop.example", 8080)
 attempt("{DATABASE}", 5432)
+attempt("db.example", 5432)
 """
     )
-    done = world.allow(code, "shop.example:80", "*.shop.example:8080", "203.0.113.8/29:5432")
-    assert done.stdout.splitlines() == [f"{SHOP}:80 ", f"{SHOP}:8080 ", f"{DATABASE}:5432 "], done.stderr
+    done = world.allow(code, "shop.example:80", "*.shop.example:8080", "203.0.113.8/29:5432", "db.example:5432")
+    expected = [f"{SHOP}:80 ", f"{SHOP}:8080 ", f"{DATABASE}:5432 ", f"{DATABASE}:5432 "]
+    assert done.stdout.splitlines() == expected, done.stderr
     assert done.stderr == ""
 
 
@@ -140,9 +142,10 @@ print(socket.create_connection(("localhost", 7001)).getpeername())
 attempt("127.0.0.1", 7002)
 """
     )
-    done = world.allow(code, "localhost:7000")
     expected = ["127.0.0.1:7000 ", "127.0.0.1:7000 ", "('127.0.0.1', 7001)", "ConnectionRefusedError"]
-    assert (done.stdout.splitlines(), done.stderr) == (expected, "")
+    for more in ((), ("203.0.113.0/24:7000", "127.0.0.1:7000")):
+        done = world.allow(code, "localhost:7000", *more)
+        assert (done.stdout.splitlines(), done.stderr) == (expected, "")
 
 
 def test_udp_does_not_pass_and_is_said(world: World) -> None:

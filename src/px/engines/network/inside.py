@@ -58,9 +58,12 @@ def plan(policy: Policy) -> list[Order]:
     found: list[Order] = [(RESOLVE, FIRST, 53), (RESETS, "", 0), (RESETS6, "", 0), (UNREACHABLE, "", 0)]
     wide = {(network.version, port) for network, port in policy.ranges if network.num_addresses > 1}
     found += [(LISTENER, "::" if version == 6 else "0.0.0.0", port) for version, port in sorted(wide)]  # noqa: S104
-    alone = {(str(network[0]), port) for network, port in policy.ranges if (network.version, port) not in wide}
-    alone |= {(address, port) for port in policy.ports_of("localhost") for address in ("127.0.0.1", "::1")}
-    return found + [(LISTENER, address, port) for address, port in sorted(alone)]
+    alone = {(network.version, str(network[0]), port) for network, port in policy.ranges}
+    alone |= {row for port in policy.ports_of("localhost") for row in ((4, "127.0.0.1", port), (6, "::1", port))}
+    # A listener at all addresses leaves no room for one at a single address.
+    return found + [
+        (LISTENER, address, port) for version, address, port in sorted(alone) if (version, port) not in wide
+    ]
 
 
 def serve(relay: int, orders: list[Order], first_process: int, ready: int) -> None:
