@@ -45,6 +45,8 @@ class HostBuilder:
     def identity(self, _: Artifact) -> list[Value]:
         return ["host", self.interpreter.runtime.payload(), os.fspath(self.interpreter.executable)]
 
+    at_once = 1  # a host's compilers may share what they write, and uv already uses all cores
+
     def begin(self, _: Sequence[Artifact]) -> None:
         """The host's compiler is there, or it is not."""
 

@@ -9,7 +9,7 @@ import hashlib
 import os
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from px import console
 from px.env import hostbuild
@@ -45,6 +45,10 @@ class Package:
 
 class Builder(Protocol):
     """What makes a wheel of a package that has none: the host's compiler, or a builder sandbox."""
+
+    @property
+    def at_once(self) -> int:
+        """How many builds may run side by side."""
 
     def identity(self, artifact: Artifact) -> list[Value]:
         """Everything but the source that the result depends on."""
@@ -113,6 +117,8 @@ class Packages:
             self.store.stopping = False
 
     def _beside(self, fetched: Future[list[Package]], others: list[Artifact]) -> list[Package]:
+        if min(len(others), self.builder.at_once) > 1:
+            return self._side_by_side(fetched, others)
         made = []
         try:
             for artifact in others:
@@ -123,6 +129,34 @@ class Packages:
         except BaseException:
             self.store.stopping = True  # or an interruption would have to wait for every download
             raise
+
+    def _side_by_side(self, fetched: Future[list[Package]], others: list[Artifact]) -> list[Package]:
+        """Build several at once; the first failure, or an interruption, ends the rest."""
+        import threading
+        import time
+        from concurrent.futures import ThreadPoolExecutor, as_completed
+
+        from px.process import tidy_end
+        from px.warm.supervise import end_of_threads
+
+        threads: list[int] = []
+        with tidy_end(), ThreadPoolExecutor(
+            min(len(others), self.builder.at_once), initializer=lambda: threads.append(threading.get_ident())
+        ) as pool:  # fmt: skip
+            futures = [pool.submit(self._built, artifact) for artifact in others]
+            try:
+                everything: list[Future[Any]] = [*futures, fetched]
+                for done in as_completed(everything):
+                    done.result()
+            except BaseException:
+                self.store.stopping = True
+                pool.shutdown(wait=False, cancel_futures=True)
+                # Again and again: a build may just now begin its next step.
+                while not all(future.done() for future in futures):
+                    end_of_threads(threads)
+                    time.sleep(0.02)
+                raise
+        return [future.result() for future in futures] + fetched.result()
 
     def _wheels(self, wheels: list[Artifact]) -> list[Package]:
         if not wheels:

@@ -91,7 +91,7 @@ class Supervisor(Frozen):
         import threading
 
         if threading.current_thread() is not threading.main_thread():
-            return _run_to_the_end(command, after_fork, lambda pid: os.waitpid(pid, 0)[1])
+            return _run_to_the_end(command, after_fork, _wait_in_thread)
         untouched = (signal.SIG_DFL, signal.default_int_handler)
         before = {n: signal.signal(n, self._on_signal) for n in FORWARDED if signal.getsignal(n) in untouched}
         try:
@@ -123,6 +123,32 @@ def _run_to_the_end(command: Command, after_fork: Callable[[int], None], wait: C
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         raise
+
+
+# The sandboxes that threads wait for, by thread.  No signal reaches a thread, so whoever gives up ends them.
+_waited_for: dict[int, int] = {}
+
+
+def _wait_in_thread(pid: int) -> int:
+    import threading
+
+    me = threading.get_ident()
+    _waited_for[me] = os.pidfd_open(pid)
+    try:
+        return os.waitpid(pid, 0)[1]
+    finally:
+        os.close(_waited_for.pop(me))
+
+
+def end_of_threads(threads: Iterable[int]) -> None:
+    """End what these threads wait for."""
+    for thread in threads:
+        fd = _waited_for.get(thread)
+        if fd is not None:
+            try:
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+            except OSError:
+                continue  # it ended in this moment
 
 
 def _wait_awake(pid: int) -> int:

@@ -171,6 +171,32 @@ def test_an_interrupted_build_is_no_failed_one(number: int, code: int, tmp_path:
     assert "could not be built" not in said
 
 
+FAILS = "import glob, time\nraise SystemExit('no such luck')\n"
+
+
+@pytest.mark.parametrize(("number", "code"), [(None, 125), (signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+def test_builds_side_by_side_end_together(number: int | None, code: int, tmp_path: Path, warm: Home) -> None:
+    """If one fails, or px is interrupted, nobody waits for the others."""
+    waits = WAITS.replace("NUMBER", f"9{int(number or 0)}")
+    made = [make_sdist(tmp_path / "sdist", name, backend=waits) for name in ("waits", "waitstoo")]
+    if number is None:
+        made[1] = make_sdist(tmp_path / "sdist", "fails", backend=FAILS)
+    root = write_project(tmp_path / "p", made[0])
+    manifest, (other, _, _) = root / "pyproject.toml", made[1].name.partition("-")
+    text = manifest.read_text().replace("dependencies = [", f'dependencies = ["{other}", ')
+    manifest.write_text(f'{text}{other} = {{ path = "{made[1]}" }}\n')
+    lock(root)
+    with subprocess.Popen([str(PX), "sync", "--sandbox"], cwd=root, stderr=subprocess.PIPE, text=True) as px:
+        while number and len(list(warm.tmp.glob(f"**/waiting-9{int(number)}"))) < 2:
+            assert px.poll() is None
+            time.sleep(0.1)
+        if number:
+            px.send_signal(number)
+        _, said = px.communicate(timeout=200)
+    assert px.returncode == code
+    assert ("no such luck" in said) == (number is None)
+
+
 TRIES = """\
 import os, subprocess
 if subprocess.run(["c++", "-x", "c++", "-fsyntax-only", "-"], input=b"#include <vector>").returncode == 0:

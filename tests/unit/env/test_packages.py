@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,8 +28,8 @@ SDIST = Artifact("built", "1", "sdist", "built-1.tar.gz", sha256="1" * 64, filen
 class Builder:
     """Fails, or does what the test says, and notes what it was told to begin with."""
 
-    def __init__(self, build: Callable[[], None]):
-        self.do, self.begun = build, list[str]()
+    def __init__(self, build: Callable[[], None], at_once: int = 1):
+        self.do, self.begun, self.at_once = build, list[str](), at_once
 
     def identity(self, _: Artifact) -> list[Value]:
         return []
@@ -114,3 +116,15 @@ def test_a_failed_download_is_said_before_the_next_build(
     with pytest.raises(PxError, match="PX202"):
         made.ensure([WHEEL, SDIST, Artifact("other", "1", "sdist", "other-1.tar.gz", sha256="2" * 64)])
     assert built == ["built"]
+
+
+def test_builds_run_side_by_side(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = [replace(SDIST, name=name, sha256=name * 64) for name in "ab"]
+    met = threading.Barrier(2, timeout=60)
+
+    def meet() -> None:
+        met.wait()
+
+    with pytest.raises(PxError, match="could not be built"):
+        packages(store, Builder(meet, at_once=2), tmp_path, monkeypatch).ensure(others)
+    assert not met.broken

@@ -10,6 +10,7 @@ the set first (:mod:`px.debian.toolchain`); if it turns out to ask for more, it 
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -66,6 +67,10 @@ class SandboxBuilder:
     @property
     def settings(self) -> Settings:
         return self.ground.context.settings
+
+    @property
+    def at_once(self) -> int:
+        return os.cpu_count() or 1
 
     def identity(self, artifact: Artifact) -> list[Value]:
         """What a wheel that is built here depends on, beside its source."""
