@@ -59,6 +59,12 @@ class Context:
         return Settings(self.root)
 
     @property
+    def cache(self) -> str:
+        """The shared cache that ``PX_CACHE`` or else the project names; an empty text for none."""
+        named = os.environ.get("PX_CACHE")
+        return self.project.manifest.cache if named is None else named
+
+    @property
     def uv(self) -> Uv:
         return self._uv_in(self.root)
 

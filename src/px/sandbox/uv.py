@@ -139,8 +139,12 @@ class UvBox:
 
 def _ground(context: Context) -> Ground:
     manifest, _ = governing_manifest(context.project.manifest.path)
-    base = ensure_base(context.store, load_base_lock(manifest.base, host_architecture()))
-    return choose_python(context, Selection(), base)
+    try:
+        lock = load_base_lock(manifest.base, host_architecture(), manifest.pins)
+    except PxError:
+        # The project's pins are not made yet, or not for this machine: uv must run, so that they can be.
+        lock = load_base_lock(manifest.base, host_architecture())
+    return choose_python(context, Selection(), ensure_base(context.store, lock))
 
 
 @contextmanager

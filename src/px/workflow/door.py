@@ -164,6 +164,10 @@ def serving(context: Context, target: Target) -> Context:
         return context
     from px.sandbox.uv import in_sandbox  # a command for the host need not wait for the import
 
+    if context.cache and not context.offline:
+        from px.workflow.supply.remote import ask_cache  # nor one without a cache for an HTTP client
+
+        ask_cache(context)
     return in_sandbox(context)
 
 

@@ -17,7 +17,6 @@ from px.sandbox.layers.base import ensure_base, ensure_bytecode_layer, known_bas
 from px.sandbox.layers.project import ensure_project_layer, siblings
 from px.warm.record import BuiltSandbox, look_at_table
 from px.warm.spec import PATH
-from px.workflow.supply.remote import shared_cache
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -115,10 +114,13 @@ def take_steps(
     more: frozenset[str] = frozenset(),
 ) -> Steps:
     """From the lock to the layers, for this machine's architecture or another one."""
-    with shared_cache(situation, selection, architecture):
-        derived = derive(situation, selection, architecture=architecture, more=more)
-        image = ensure_image(derived)
-        own, store = ensure_project_layer(derived.builder, derived.profile.editables), situation.context.store
+    if situation.context.store.remote is not None:
+        from px.workflow.supply.remote import expect  # needs an HTTP client: not for those who have no cache
+
+        expect(situation, selection, architecture or host_architecture())
+    derived = derive(situation, selection, architecture=architecture, more=more)
+    image = ensure_image(derived)
+    own, store = ensure_project_layer(derived.builder, derived.profile.editables), situation.context.store
     if own is not None and own.contents(store).records(store.home):
         check_links(store, [*image.layers, own], image.base, derived.manifest.disabled)
     return Steps(derived, image, own)

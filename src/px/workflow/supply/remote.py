@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import threading
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -24,15 +22,12 @@ from px.oci.objects import KINDS, DamagedError, ObjectName, documents_in, take, 
 from px.oci.registry.client import Registry, RegistryError
 from px.oci.registry.reference import Reference, parse
 from px.oci.sources import RegistrySource
-from px.platforms import host_architecture
 from px.sandbox.definition import SBX_VERSION
 from px.sandbox.layers.base import load_base_lock
 from px.sandbox.manifest import governing_manifest
 from px.store.canonical import oid_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from px.oci.documents import Descriptor
     from px.project.context import Context
     from px.project.selection import Selection
@@ -40,7 +35,6 @@ if TYPE_CHECKING:
     from px.store.objects import Store
 
 OBJECT = "application/vnd.px.cached.v1"
-VARIABLE = "PX_CACHE"
 CONNECT, READ = 3.0, 10.0
 """How many seconds a cache has to accept a connection, and to send the next bytes."""
 
@@ -51,18 +45,17 @@ class Cache:
 
     reference: Reference
     registry: Registry
-    tag: str
-    """Where it has everything for the project as it is."""
+    tag: str = ""
+    """Where it has everything that is going to be asked for; empty if that is not known, or was fetched."""
     gone: bool = False
     """It failed: it is not asked again in this process."""
-    _asked: bool = False
     _absent: set[tuple[str, str]] = field(default_factory=set)
     _asking: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
-    def at(cls, reference: Reference, tag: str) -> Cache:
+    def at(cls, reference: Reference) -> Cache:
         http = Http(connections=8, retries=urllib3.Retry(0), connect=CONNECT, read=READ)
-        return cls(reference, Registry(reference, http=http, patience=0.0), tag)
+        return cls(reference, Registry(reference, http=http, patience=0.0))
 
     def take(self, store: Store, kind: str, key: str) -> str | None:
         """The object from the cache; None if it does not have it, or what it has is not that."""
@@ -81,11 +74,10 @@ class Cache:
 
     def _take(self, store: Store, name: ObjectName) -> str | None:
         source = RegistrySource(self.registry)
-        if not self._asked:
-            self._asked = True
-            if found := self._manifest(self.tag):
-                console.info(f"Fetching {console.counted(len(found), 'object')} from the cache …")
-                take_all(store, source, found)
+        tag, self.tag = self.tag, ""
+        if tag and (found := self._manifest(tag)):
+            console.info(f"Fetching {console.counted(len(found), 'object')} from the cache …")
+            take_all(store, source, found)
         oid = store.lookup(name.kind, name.key, ask=False)
         if oid is None and (found := self._manifest(tag_of(name))) and name in found:
             oid = take(store, source, name, found[name])
@@ -105,9 +97,8 @@ class Cache:
 
 
 def cache_of(context: Context) -> Reference | None:
-    """The repository that ``PX_CACHE`` or ``[tool.px] cache`` names; an empty ``PX_CACHE`` means none."""
-    named = os.environ.get(VARIABLE)
-    text = context.project.manifest.cache if named is None else named
+    """The repository that the project or the environment names, if one does."""
+    text = context.cache
     if not text:
         return None
     try:
@@ -119,19 +110,18 @@ def cache_of(context: Context) -> Reference | None:
     return reference
 
 
-@contextmanager
-def shared_cache(situation: Situation, selection: Selection, architecture: str | None) -> Iterator[None]:
-    """Have the store ask the cache, if there is one, for what it lacks while the block builds."""
-    context = situation.context
-    reference = None if context.offline else cache_of(context)
-    if reference is None:
-        yield
-        return
-    context.store.remote = Cache.at(reference, set_tag(situation, selection, architecture or host_architecture()))
-    try:
-        yield
-    finally:
-        context.store.remote = None
+def ask_cache(context: Context) -> None:
+    """Have the store ask the cache for what it lacks."""
+    reference = cache_of(context)
+    if reference is not None and context.store.remote is None:
+        context.store.remote = Cache.at(reference)
+
+
+def expect(situation: Situation, selection: Selection, architecture: str) -> None:
+    """Say what will be built next: the first object of it that is missing brings all that the cache has."""
+    cache = situation.context.store.remote
+    if isinstance(cache, Cache):
+        cache.tag = set_tag(situation, selection, architecture)
 
 
 def set_tag(situation: Situation, selection: Selection, architecture: str) -> str:
