@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+import tarfile
 import threading
 import types
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,35 @@ def test_sources(files: dict[str, str], more: bool, tmp_path: Path, monkeypatch:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     assert build_hook.is_more_than_c() is more
+
+
+def sdist(folder: Path, name: str, files: dict[str, bytes]) -> str:
+    path = folder / name
+    if name.endswith(".zip"):
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z:
+            for inside, content in files.items():
+                z.writestr(inside, content)
+    else:
+        with tarfile.open(path, "w:gz") as t:
+            for inside, content in files.items():
+                member = tarfile.TarInfo(inside)
+                member.size = len(content)
+                t.addfile(member, io.BytesIO(content))
+    return str(path)
+
+
+@pytest.mark.parametrize("name", ["a-1.tar.gz", "a-1.zip"])
+def test_unpacking_has_an_end(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    monkeypatch.setattr(build_hook, "SOURCE", str(source))
+    archive = sdist(tmp_path, name, {"a-1/setup.py": b"x", "a-1/zeros": bytes(1 << 20)})
+    for bounds in ((1, 1 << 30), (100, 1 << 19)):
+        with pytest.raises(SystemExit, match="too large"):
+            build_hook.unpack(archive, *bounds)
+        assert sum(p.stat().st_size for p in source.rglob("*") if p.is_file()) <= 1
+    build_hook.unpack(archive, 2, (1 << 20) + 1)
+    assert (source / "zeros").stat().st_size == 1 << 20
 
 
 class Compiler:

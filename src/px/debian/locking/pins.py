@@ -5,10 +5,10 @@ The file is JSON with one line for each package, as the locks that px ships.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from px import bounds
 from px.debian.lock import BaseLock, Closure, encode, from_json
 from px.debian.versions import sort_key
 from px.errors import PxError
@@ -27,7 +27,7 @@ FORMAT = 1
 def read_pins(path: Path) -> dict[str, BaseLock]:
     """The locks in a project's file, by architecture."""
     try:
-        raw = json.loads(path.read_bytes())
+        raw = bounds.parse_json(path.read_bytes())
         # Another format has another number, which is no key of this table.
         found = [from_json(lock, path) for lock in {FORMAT: raw["locks"]}[raw["pins"]]]
     except FileNotFoundError:

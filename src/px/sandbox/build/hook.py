@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Future
 
 ROOT = "/build"
@@ -40,14 +40,15 @@ TOLD_IN = re.compile(r"setup\.(py|cfg)|pyproject\.toml|.*\.(pyx|pxd)")
 TOLD = re.compile(rb"c\+\+|g\+\+|cxx|-flto|-fsanitize", re.IGNORECASE)
 
 
-def unpack(archive: str) -> None:
+def unpack(archive: str, members: int, size: int) -> None:
     """Unpack into SOURCE; a second directory level that only holds the project is taken away."""
+    # The sandbox holds whatever the archive does, except for the disk, which is the host's.
     if archive.endswith(".zip"):
         with zipfile.ZipFile(archive) as z:
-            z.extractall(SOURCE)  # noqa: S202 - the sandbox holds whatever it does
+            z.extractall(SOURCE, bounded(z.infolist(), members, size))  # noqa: S202
     else:
         with tarfile.open(archive) as t:
-            t.extractall(SOURCE)  # noqa: S202 - the sandbox holds whatever it does
+            t.extractall(SOURCE, bounded(t, members, size))  # noqa: S202
     inside = os.listdir(SOURCE)
     if len(inside) == 1 and os.path.isdir(os.path.join(SOURCE, inside[0])):
         # SOURCE itself is a mount and cannot be replaced.  The new name is one that the archive does not have.
@@ -57,6 +58,15 @@ def unpack(archive: str) -> None:
         for name in os.listdir(level):
             os.rename(os.path.join(level, name), os.path.join(SOURCE, name))
         os.rmdir(level)
+
+
+def bounded(found: Iterable[Any], members: int, size: int) -> Iterator[Any]:
+    for member in found:
+        members -= 1
+        size -= member.file_size if isinstance(member, zipfile.ZipInfo) else member.size
+        if members < 0 or size < 0:
+            sys.exit("px: the source archive has too many files, or becomes too large when it is unpacked")
+        yield member
 
 
 def project() -> str:
@@ -173,7 +183,7 @@ def main() -> None:
     action = sys.argv[1]
     if action == "prepare":
         if len(sys.argv) > 2:
-            unpack(sys.argv[2])
+            unpack(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
         answer({"requires": build_system()["requires"], "more": is_more_than_c()})
         return
     os.chdir(project())

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.utils import canonicalize_name
 
-from px import console, foreign
+from px import bounds, console, foreign
 from px.debian import toolchain
 from px.engines.bubblewrap import Bubblewrap
 from px.env.packages import Packages
@@ -76,7 +76,8 @@ class Work:
         else:
             (self.directory / "source").mkdir()
             self.archive = Mount(source.resolve(), f"/build/{source.name}", read_only=True)
-            answer = self.ask("prepare", f"/build/{source.name}")
+            most = bounds.MEMBERS, bounds.unpacked(source.stat().st_size)
+            answer = self.ask("prepare", f"/build/{source.name}", *map(str, most))
         self.install([*_requirements(answer), *self.builder.settings.extra_requirements(self.artifact.name)])
         return bool(answer.get("more"))
 
