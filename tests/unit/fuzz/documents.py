@@ -1,0 +1,385 @@
+"""Documents: manifests, locks, pins, images, names of images, and what registries answer."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import socketserver
+import tempfile
+import threading
+from contextlib import suppress
+from email.message import Message
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import tomlkit
+from hypothesis import strategies as st
+
+from px.debian.lock import encode
+from px.debian.locking.pins import encode_pins, read_pins
+from px.env.artifacts import _select
+from px.env.runtime import Runtime
+from px.errors import PxError
+from px.home import Home
+from px.http import FetchError, Http, Retry
+from px.oci.image import ReadLayer, check_layers, compare, layer_files, read_images
+from px.oci.layout import write_archive, write_layout
+from px.oci.registry.auth import Challenge, find_credentials
+from px.oci.registry.client import Registry, RegistryError, _retry_after
+from px.oci.registry.reference import parse
+from px.oci.sources import source_of
+from px.project.context import Context
+from px.project.discovery import discover
+from px.project.manifest import Manifest
+from px.project.selection import Selection
+from px.sandbox.labels import selection_of
+from px.sandbox.manifest import read_manifest
+from px.store.objects import Store
+from px.workflow.why import chains
+from tests.support.debian import make_lock, pin
+from tests.unit.fuzz.mutations import ODD, PACKERS, damaged, mutated, tars
+from tests.unit.oci.images import Files, make_image, make_release
+
+# TOML has no null and no infinite depth of meaning: what tomlkit cannot write is left out.
+TOML_ODD = ODD.filter(lambda value: "null" not in json.dumps(value) and "Infinity" not in json.dumps(value))
+
+MANIFEST = {
+    "project": {
+        "name": "a",
+        "version": "1",
+        "requires-python": ">=3.11",
+        "dependencies": ["b>=1"],
+        "scripts": {"x": "y:z"},
+    },
+    "dependency-groups": {"dev": ["c"]},
+    "build-system": {"requires": ["hatchling"]},
+    "tool": {
+        "uv": {
+            "workspace": {"members": ["p/*"], "exclude": []},
+            "sources": {"b": [{"path": "b"}]},
+            "cache-keys": [{"file": "*"}],
+        },
+        "px": {
+            "env": {"A": "1"},
+            "test": ["t"],
+            "sandbox": {"base": "debian-12", "auto": True, "capabilities": {"postgres": True}, "exclude": ["x"]},
+        },
+    },
+}
+PYLOCK = {
+    "lock-version": "1.0",
+    "created-by": "t",
+    "requires-python": ">=3.9",
+    "packages": [
+        {
+            "name": "b",
+            "version": "1.0",
+            "marker": "python_version > '3'",
+            "wheels": [
+                {
+                    "name": "b-1.0-py3-none-any.whl",
+                    "url": "https://x/b-1.0-py3-none-any.whl",
+                    "size": 1,
+                    "hashes": {"sha256": "0" * 64},
+                }
+            ],
+            "sdist": {"name": "b-1.0.tar.gz", "path": "b-1.0.tar.gz", "hashes": {"sha256": "0" * 64}},
+        },
+        {"name": "d", "directory": {"path": "d", "editable": True}},
+        {"name": "v", "vcs": {"type": "git", "url": "https://x/v", "commit-id": "0" * 40}},
+    ],
+}
+UVLOCK = {
+    "version": 1,
+    "package": [
+        {"name": "a", "version": "1", "source": {"virtual": "."}, "dependencies": [{"name": "b", "marker": "x"}]},
+        {
+            "name": "b",
+            "version": "1",
+            "source": {"registry": "https://x"},
+            "optional-dependencies": {"e": [{"name": "b"}]},
+        },
+    ],
+}
+
+
+def toml(document: Any) -> bytes:
+    try:
+        return tomlkit.dumps(document).encode("utf-8", "surrogateescape") if isinstance(document, dict) else b"x"
+    except (TypeError, ValueError, AttributeError):
+        return b""
+
+
+def tomls(seed: Any) -> st.SearchStrategy[bytes]:
+    return damaged([seed], TOML_ODD).map(toml) | mutated([toml(seed)])
+
+
+def manifest(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "pyproject.toml"
+        path.write_bytes(content)
+        try:
+            found = Manifest.read(path)
+            _ = found.groups, found.extras, found.build_files, found.test_command, found.env, found.is_package
+            _ = read_manifest(path, found.document), discover(Path(folder)).inputs
+        except PxError as e:
+            str(e)
+        try:
+            read_manifest(path)
+        except PxError as e:
+            str(e)
+
+
+RUNTIME = Runtime("3.11.2", "cp311", "Linux", "x86_64", "glibc-2.36")
+
+
+def pylock(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "pyproject.toml").write_text('[project]\nname = "a"\n')
+        (Path(folder) / "pylock.toml").write_bytes(content)
+        try:
+            _select(Context(Store(Home(Path(folder) / "home")), Path(folder)), Selection(), RUNTIME)
+        except PxError as e:
+            str(e)
+
+
+def why(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "pyproject.toml").write_text('[project]\nname = "a"\n')
+        (Path(folder) / "uv.lock").write_bytes(content)
+        try:
+            chains(discover(Path(folder)), "b")
+        except PxError as e:
+            str(e)
+
+
+def base_pins() -> Any:
+    return json.loads(encode_pins({"amd64": make_lock([pin("a", b"x"), pin("b", b"y")])}))
+
+
+def pins(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "pins.json"
+        path.write_bytes(content)
+        try:
+            for lock in read_pins(path).values():
+                encode(lock)
+        except PxError as e:
+            str(e)
+
+
+def jsons(seed: Any) -> st.SearchStrategy[bytes]:
+    return damaged([seed]).map(lambda document: json.dumps(document).encode()) | mutated([json.dumps(seed).encode()])
+
+
+@functools.cache
+def layout() -> Path:
+    """An image with two layers, as a directory and as an archive."""
+    folder = Path(tempfile.mkdtemp())
+    blobs, image = make_image(
+        Home(folder / "home"), Files({"bin/x": b"x", "bin/l": "->x", "h": "=bin/x"}), Files({"y": b"y"})
+    )
+    write_layout(blobs, make_release(blobs, image), folder / "layout")
+    write_archive(blobs, make_release(blobs, image), folder / "x.tar")
+    return folder
+
+
+@st.composite
+def images(draw: st.DrawFn) -> dict[str, bytes]:
+    """The documents of an image, one of them damaged, the digests of all correct."""
+    import hashlib
+
+    blobs = layout() / "layout" / "blobs" / "sha256"
+    index = json.loads((layout() / "layout" / "index.json").read_bytes())
+    manifest = json.loads((blobs / index["manifests"][0]["digest"][7:]).read_bytes())
+    config = json.loads((blobs / manifest["config"]["digest"][7:]).read_bytes())
+    written: dict[str, bytes] = {}
+
+    def kept(content: bytes) -> str:
+        digest = hashlib.sha256(content).hexdigest()
+        written[f"blobs/sha256/{digest}"] = content
+        return f"sha256:{digest}"
+
+    which = draw(st.sampled_from(["index", "manifest", "config"]))
+    content = draw(jsons(config)) if which == "config" else json.dumps(config).encode()
+    manifest["config"] |= {"digest": kept(content), "size": len(content)}
+    content = draw(jsons(manifest)) if which == "manifest" else json.dumps(manifest).encode()
+    index["manifests"] = index["manifests"][:1]
+    index["manifests"][0] |= {"digest": kept(content), "size": len(content)}
+    written["index.json"] = draw(jsons(index)) if which == "index" else json.dumps(index).encode()
+    return written
+
+
+def image(documents: dict[str, bytes]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "layout"
+        shutil.copytree(layout() / "layout", root)
+        for name, content in documents.items():
+            (root / name).write_bytes(content)
+        try:
+            _used(str(root))
+        except PxError as e:
+            str(e)
+
+
+def archive(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.tar"
+        path.write_bytes(content)
+        try:
+            _used(str(path))
+        except PxError as e:
+            str(e)
+
+
+def _used(name: str) -> None:
+    for found in read_images(source_of(name)):
+        _ = found.platform, found.labels
+        compare(found, found)
+        try:
+            selection_of(found.labels)
+        finally:
+            check_layers(found)
+            for one in found.layers:
+                layer_files(one)
+
+
+def docker_archives() -> st.SearchStrategy[bytes]:
+    import io
+    import tarfile
+
+    def made(case: tuple[bytes, bytes]) -> bytes:
+        out = io.BytesIO()
+        with tarfile.open(fileobj=out, mode="w") as tar:
+            for name, content in (("manifest.json", case[0]), ("c.json", case[1]), ("l.tar", bytes(1024))):
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+        return out.getvalue()
+
+    config = {
+        "os": "linux",
+        "architecture": "amd64",
+        "rootfs": {"diff_ids": ["sha256:" + "0" * 64]},
+        "history": [{"created_by": "x"}],
+    }
+    return st.tuples(jsons([{"Config": "c.json", "Layers": ["l.tar"]}]), jsons(config)).map(made)
+
+
+def layer(content: bytes) -> None:
+    import io
+
+    try:
+        layer_files(ReadLayer("sha256:" + "0" * 64, "", len(content), "", lambda: io.BytesIO(content)))
+    except PxError as e:
+        str(e)
+
+
+def layers() -> st.SearchStrategy[bytes]:
+    packed = [tars().map(PACKERS[name]) for name in ("", ".gz", ".zst")]
+    broken = [mutated([PACKERS[name](bytes(2048) + b"x" * 5000)]) for name in (".gz", ".zst")]
+    return st.one_of(*packed, *broken)
+
+
+def reference(content: bytes) -> None:
+    try:
+        parse(content.decode("utf-8", "replace"))
+    except PxError as e:
+        str(e)
+
+
+def docker_config(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_bytes(content)
+        try:
+            find_credentials("a.org", {"DOCKER_CONFIG": folder, "HOME": folder}, path="x/y")
+        except PxError as e:
+            str(e)
+
+
+DOCKER_CONFIG = {
+    "auths": {"https://a.org/v1/": {"auth": "YTpi"}, "a.org/x": {"identitytoken": "t"}},
+    "credHelpers": {"b.org": "no"},
+}
+
+
+def header_of_a_registry(content: bytes) -> None:
+    said = content.decode("latin-1")
+    Challenge.parse(said)
+    headers = Message()
+    try:
+        headers["Retry-After"] = said
+    except ValueError:
+        return
+    _retry_after(cast("Any", SimpleNamespace(headers={"Retry-After": said})))
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    """Says the same bytes to everybody, and hangs up."""
+
+    daemon_threads = allow_reuse_address = True
+    said = b""
+
+
+class _Handler(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        self.request.settimeout(5)
+        with suppress(OSError):
+            self.request.recv(65536)
+            self.request.sendall(cast("_Server", self.server).said)
+
+
+@functools.cache
+def _server() -> _Server:
+    found = _Server(("127.0.0.1", 0), _Handler)
+    threading.Thread(target=found.serve_forever, daemon=True).start()
+    return found
+
+
+def answer_of_a_registry(content: bytes) -> None:
+    server = _server()
+    server.said = content
+    host = f"127.0.0.1:{server.server_address[1]}"
+    registry = Registry(parse(f"{host}/a/b:1"), patience=0, http=Http(retries=Retry(0)))
+    registry._base = f"http://{host}"
+    for ask in (lambda: registry.manifest("1"), lambda: registry.has_blob("sha256:" + "0" * 64), registry._ping):
+        try:
+            ask()
+        except (FetchError, RegistryError) as e:
+            str(registry.unreadable(e))
+
+
+HEADERS = [b'Bearer realm="https://a/t",service="s",scope="a b", Basic realm=x', b"Thu, 01 Jan 2026 00:00:00 GMT"]
+ANSWERS = [
+    b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n{"manifest":1}',
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+    b'HTTP/1.1 404 Not Found\r\nContent-Length: 37\r\n\r\n{"errors": [{"code": "X", "detail": 1}]}',
+    b'HTTP/1.1 401 No\r\nWWW-Authenticate: Bearer realm="http://127.0.0.1:1/t"\r\nContent-Length: 0\r\n\r\n',
+    b"HTTP/1.1 307 Go\r\nLocation: http://127.0.0.1:1/x\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 429 Slow\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + PACKERS[".gz"](b'{"a": 1}'),
+]
+
+TARGETS: dict[str, tuple[Any, Any]] = {
+    "manifest": (lambda: tomls(MANIFEST), manifest),
+    "pylock": (lambda: tomls(PYLOCK), pylock),
+    "uv.lock": (lambda: tomls(UVLOCK), why),
+    "pins": (lambda: jsons(base_pins()), pins),
+    "image": (images, image),
+    "image archive": (lambda: mutated([(layout() / "x.tar").read_bytes()]) | docker_archives(), archive),
+    "layer": (layers, layer),
+    "reference": (
+        lambda: mutated([b"a.org:5000/b/c:1@sha256:" + b"0" * 64, b"localhost/x", b"[::1]:5/x:y"]),
+        reference,
+    ),
+    "docker config": (lambda: jsons(DOCKER_CONFIG), docker_config),
+    "header of a registry": (
+        lambda: mutated(
+            [b'Bearer realm="https://a/t",service="s",scope="a b", Basic realm=x', b"Thu, 01 Jan 2026 00:00:00 GMT"]
+        ),
+        header_of_a_registry,
+    ),
+    "answer of a registry": (lambda: mutated(ANSWERS), answer_of_a_registry),
+}
