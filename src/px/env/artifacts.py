@@ -76,6 +76,9 @@ def _select(context: Context, selection: Selection, runtime: Runtime) -> list[Ar
     from packaging.pylock import PylockSelectError
 
     project, document = context.project, locks.export(context, selection)
+    packages = document.get("packages", [])
+    if not isinstance(packages, list) or not all(isinstance(package, dict) for package in packages):
+        raise PxError("PX101", lock=project.lock.name, problem="its packages are not an array of tables")
     _from_source(context.settings, document)
     _prune(document, runtime)
     _drop_absent(project, document, runtime)
@@ -105,7 +108,7 @@ def _prune(document: dict[str, Any], runtime: Runtime) -> None:
     for package in document.get("packages", ()):
         wheels = package.get("wheels")
         if isinstance(wheels, list) and len(wheels) > 1:
-            kept = [w for w in wheels if not _for_another_system(w)]
+            kept = [w for w in wheels if not isinstance(w, dict) or not _for_another_system(w)]
             package["wheels"] = kept or wheels
 
 

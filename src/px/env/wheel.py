@@ -101,6 +101,11 @@ class _File(io.BufferedReader):
             raise BadWheelError("its list of contents is too long")
         return super().read(bounds.DIRECTORY if size is None or size < 0 else size)
 
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        if whence == 0 and offset < 0:  # where headers say that others are
+            raise BadWheelError("its list of contents is damaged")
+        return super().seek(offset, whence)
+
 
 class _Unpacking:
     """One wheel on its way into one tree."""

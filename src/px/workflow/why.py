@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -43,7 +44,8 @@ def normalize(name: str) -> str:
 
 def check_locked(project: Project, requirements: tuple[str, ...]) -> None:
     """Refuse requirements (a name, maybe with a version) whose package the lock does not have."""
-    known = {node[0] for node in _packages(_read(project))}
+    with _reading(project):
+        known = {node[0] for node in _packages(_read(project))}
     for requirement in requirements:
         name = re.split(r"[^\w.-]", requirement.strip(), maxsplit=1)[0]
         if normalize(name) not in known:
@@ -52,6 +54,11 @@ def check_locked(project: Project, requirements: tuple[str, ...]) -> None:
 
 def chains(project: Project, name: str) -> tuple[Chain, ...]:
     """The chains from a project of the workspace to ``name``, shortest first; unknown is PX023."""
+    with _reading(project):
+        return _chains(project, name)
+
+
+def _chains(project: Project, name: str) -> tuple[Chain, ...]:
     wanted = normalize(name)
     lock = _read(project)
     packages = _packages(lock)
@@ -84,6 +91,15 @@ def _read(project: Project) -> dict[str, Any]:
         return bounds.read_toml(project.lock)
     except (OSError, ValueError) as e:
         raise PxError("PX101", lock=project.lock.name, problem=str(e)) from e
+
+
+@contextmanager
+def _reading(project: Project) -> Iterator[None]:
+    """Other types than a lock has are PX101."""
+    try:
+        yield
+    except (TypeError, KeyError, AttributeError) as e:
+        raise PxError("PX101", lock=project.lock.name, problem=f"it has other types than a lock: {e!r}") from e
 
 
 def _packages(lock: dict[str, Any]) -> dict[Node, dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import shutil
 import socketserver
 import tempfile
@@ -15,7 +16,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import tomlkit
-from hypothesis import strategies as st
 
 from px.debian.lock import encode
 from px.debian.locking.pins import encode_pins, read_pins
@@ -38,12 +38,12 @@ from px.sandbox.labels import selection_of
 from px.sandbox.manifest import read_manifest
 from px.store.objects import Store
 from px.workflow.why import chains
-from tests.support.debian import make_lock, pin
-from tests.unit.fuzz.mutations import ODD, PACKERS, damaged, mutated, tars
+from tests.support.debian import make_lock, make_tar, pin, tar_member
+from tests.unit.fuzz.mutations import ODD, PACKERS, Dice, damaged, mutated, tars
 from tests.unit.oci.images import Files, make_image, make_release
 
 # TOML has no null and no infinite depth of meaning: what tomlkit cannot write is left out.
-TOML_ODD = ODD.filter(lambda value: "null" not in json.dumps(value) and "Infinity" not in json.dumps(value))
+TOML_ODD = [value for value in ODD if not {"null", "Infinity"} & set(re.findall(r"\w+", json.dumps(value)))]
 
 MANIFEST = {
     "project": {
@@ -112,8 +112,8 @@ def toml(document: Any) -> bytes:
         return b""
 
 
-def tomls(seed: Any) -> st.SearchStrategy[bytes]:
-    return damaged([seed], TOML_ODD).map(toml) | mutated([toml(seed)])
+def tomls(dice: Dice, seed: Any) -> bytes:
+    return toml(damaged(dice, seed, TOML_ODD)) if dice.number(0, 1) else mutated(dice, [toml(seed)])
 
 
 def manifest(content: bytes) -> None:
@@ -170,8 +170,10 @@ def pins(content: bytes) -> None:
             str(e)
 
 
-def jsons(seed: Any) -> st.SearchStrategy[bytes]:
-    return damaged([seed]).map(lambda document: json.dumps(document).encode()) | mutated([json.dumps(seed).encode()])
+def jsons(dice: Dice, seed: Any) -> bytes:
+    if dice.number(0, 1):
+        return json.dumps(damaged(dice, seed)).encode()
+    return mutated(dice, [json.dumps(seed).encode()])
 
 
 @functools.cache
@@ -186,8 +188,7 @@ def layout() -> Path:
     return folder
 
 
-@st.composite
-def images(draw: st.DrawFn) -> dict[str, bytes]:
+def images(dice: Dice) -> dict[str, bytes]:
     """The documents of an image, one of them damaged, the digests of all correct."""
     import hashlib
 
@@ -202,13 +203,13 @@ def images(draw: st.DrawFn) -> dict[str, bytes]:
         written[f"blobs/sha256/{digest}"] = content
         return f"sha256:{digest}"
 
-    which = draw(st.sampled_from(["index", "manifest", "config"]))
-    content = draw(jsons(config)) if which == "config" else json.dumps(config).encode()
+    which = dice.pick(["index", "manifest", "config"])
+    content = jsons(dice, config) if which == "config" else json.dumps(config).encode()
     manifest["config"] |= {"digest": kept(content), "size": len(content)}
-    content = draw(jsons(manifest)) if which == "manifest" else json.dumps(manifest).encode()
+    content = jsons(dice, manifest) if which == "manifest" else json.dumps(manifest).encode()
     index["manifests"] = index["manifests"][:1]
     index["manifests"][0] |= {"digest": kept(content), "size": len(content)}
-    written["index.json"] = draw(jsons(index)) if which == "index" else json.dumps(index).encode()
+    written["index.json"] = jsons(dice, index) if which == "index" else json.dumps(index).encode()
     return written
 
 
@@ -246,26 +247,14 @@ def _used(name: str) -> None:
                 layer_files(one)
 
 
-def docker_archives() -> st.SearchStrategy[bytes]:
-    import io
-    import tarfile
-
-    def made(case: tuple[bytes, bytes]) -> bytes:
-        out = io.BytesIO()
-        with tarfile.open(fileobj=out, mode="w") as tar:
-            for name, content in (("manifest.json", case[0]), ("c.json", case[1]), ("l.tar", bytes(1024))):
-                info = tarfile.TarInfo(name)
-                info.size = len(content)
-                tar.addfile(info, io.BytesIO(content))
-        return out.getvalue()
-
-    config = {
-        "os": "linux",
-        "architecture": "amd64",
-        "rootfs": {"diff_ids": ["sha256:" + "0" * 64]},
-        "history": [{"created_by": "x"}],
-    }
-    return st.tuples(jsons([{"Config": "c.json", "Layers": ["l.tar"]}]), jsons(config)).map(made)
+def archives(dice: Dice) -> bytes:
+    """The one that px wrote, changed; or one in docker's own format, with other documents."""
+    if dice.number(0, 1):
+        return mutated(dice, [(layout() / "x.tar").read_bytes()])
+    config = {"os": "linux", "rootfs": {"diff_ids": ["sha256:" + "0" * 64]}, "history": [{"created_by": "x"}]}
+    files = [("manifest.json", jsons(dice, [{"Config": "c.json", "Layers": ["l.tar"]}]))]
+    files += [("c.json", jsons(dice, config)), ("l.tar", bytes(1024))]
+    return make_tar([tar_member(name, content) for name, content in files])
 
 
 def layer(content: bytes) -> None:
@@ -277,10 +266,9 @@ def layer(content: bytes) -> None:
         str(e)
 
 
-def layers() -> st.SearchStrategy[bytes]:
-    packed = [tars().map(PACKERS[name]) for name in ("", ".gz", ".zst")]
-    broken = [mutated([PACKERS[name](bytes(2048) + b"x" * 5000)]) for name in (".gz", ".zst")]
-    return st.one_of(*packed, *broken)
+def layers(dice: Dice) -> bytes:
+    pack = PACKERS[dice.pick(["", ".gz", ".zst"])]
+    return pack(tars(dice)) if dice.number(0, 2) else mutated(dice, [pack(bytes(2048) + b"x" * 5000)])
 
 
 def reference(content: bytes) -> None:
@@ -363,23 +351,24 @@ ANSWERS = [
 ]
 
 TARGETS: dict[str, tuple[Any, Any]] = {
-    "manifest": (lambda: tomls(MANIFEST), manifest),
-    "pylock": (lambda: tomls(PYLOCK), pylock),
-    "uv.lock": (lambda: tomls(UVLOCK), why),
-    "pins": (lambda: jsons(base_pins()), pins),
+    "manifest": (lambda dice: tomls(dice, MANIFEST), manifest),
+    "pylock": (lambda dice: tomls(dice, PYLOCK), pylock),
+    "uv.lock": (lambda dice: tomls(dice, UVLOCK), why),
+    "pins": (lambda dice: jsons(dice, base_pins()), pins),
     "image": (images, image),
-    "image archive": (lambda: mutated([(layout() / "x.tar").read_bytes()]) | docker_archives(), archive),
+    "image archive": (archives, archive),
     "layer": (layers, layer),
     "reference": (
-        lambda: mutated([b"a.org:5000/b/c:1@sha256:" + b"0" * 64, b"localhost/x", b"[::1]:5/x:y"]),
+        lambda dice: mutated(dice, [b"a.org:5000/b/c:1@sha256:" + b"0" * 64, b"localhost/x", b"[::1]:5/x:y"]),
         reference,
     ),
-    "docker config": (lambda: jsons(DOCKER_CONFIG), docker_config),
+    "docker config": (lambda dice: jsons(dice, DOCKER_CONFIG), docker_config),
     "header of a registry": (
-        lambda: mutated(
-            [b'Bearer realm="https://a/t",service="s",scope="a b", Basic realm=x', b"Thu, 01 Jan 2026 00:00:00 GMT"]
+        lambda dice: mutated(
+            dice,
+            [b'Bearer realm="https://a/t",service="s",scope="a b", Basic realm=x', b"Thu, 01 Jan 2026 00:00:00 GMT"],
         ),
         header_of_a_registry,
     ),
-    "answer of a registry": (lambda: mutated(ANSWERS), answer_of_a_registry),
+    "answer of a registry": (lambda dice: mutated(dice, ANSWERS), answer_of_a_registry),
 }

@@ -13,8 +13,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from hypothesis import strategies as st
-
 from px.alpine import build as alpine
 from px.alpine.apk import read_apk
 from px.alpine.index import Index as AlpineIndex
@@ -38,7 +36,7 @@ from tests.support.alpine import pack
 from tests.support.debian import Mirror, SignedArchive, ar_member, make_deb, pin, stanza, tar_member
 from tests.support.elf import make_elf
 from tests.support.wheels import WheelSpec
-from tests.unit.fuzz.mutations import NAMES, PACKERS, mutated, tars
+from tests.unit.fuzz.mutations import NAMES, PACKERS, Dice, mutated, tars
 
 _MEMBERS = [
     tar_member("./usr/bin/a", b"#!/bin/sh\n", mode=0o755),
@@ -73,17 +71,15 @@ def deb(content: bytes) -> None:
     _unpacked(content, Reading(functools.partial(load, stop=re.compile(r"usr/lib/.*"))))
 
 
-@st.composite
-def made_debs(draw: st.DrawFn) -> bytes:
+def made_debs(dice: Dice) -> bytes:
     """Good outside, with anything in the archives."""
-    suffix = draw(st.sampled_from(sorted(PACKERS)))
-    control = b"Package: a\nVersion: 1.0-1\n" + draw(
-        mutated([b"Replaces: b (<< 2), c | d:any [x] <y>\nDepends: libc6\n"])
-    )
+    suffix = dice.pick(sorted(PACKERS))
+    fields = mutated(dice, [b"Replaces: b (<< 2), c | d:any [x] <y>\nDepends: libc6\n"])
+    control = b"Package: a\nVersion: 1.0-1\n" + fields
     parts = [ar_member("debian-binary", b"2.0\n")]
     archive = pack([tar_member("./control", control)])
     parts.append(ar_member("control.tar.gz", archive))
-    parts.append(ar_member(f"data.tar{suffix}", PACKERS[suffix](draw(tars()))))
+    parts.append(ar_member(f"data.tar{suffix}", PACKERS[suffix](tars(dice))))
     return b"!<arch>\n" + b"".join(parts)
 
 
@@ -98,10 +94,9 @@ def compressed(case: tuple[str, bytes]) -> None:
         decompress(case[1], case[0].removeprefix("."))
 
 
-def streams() -> st.SearchStrategy[tuple[str, bytes]]:
-    text = b"hello " * 1000
-    each = [st.tuples(st.just(name), mutated([packer(text), packer(b"")])) for name, packer in PACKERS.items() if name]
-    return st.one_of(*each)
+def streams(dice: Dice) -> tuple[str, bytes]:
+    name = dice.pick([name for name in PACKERS if name])
+    return name, mutated(dice, [PACKERS[name](b"hello " * 1000), PACKERS[name](b"")])
 
 
 def apk_of(data: bytes, info: bytes = b"pkgname = a\npkgver = 1.0-1\nreplaces = b<2\n") -> bytes:
@@ -200,8 +195,7 @@ def wheel(content: bytes) -> None:
         remove_tree(root)
 
 
-@st.composite
-def made_wheels(draw: st.DrawFn) -> bytes:
+def made_wheels(dice: Dice) -> bytes:
     """Good outside, with odd names, links, hashes and entry points."""
     places = [
         "",
@@ -211,17 +205,14 @@ def made_wheels(draw: st.DrawFn) -> bytes:
         "thing-1.0.data/headers/",
         "thing-1.0.dist-info/",
     ]
-    names = st.tuples(
-        st.sampled_from(places),
-        st.sampled_from([n for n in NAMES if n.isascii()] + ["pyvenv.cfg", "python3", "lib64/x", "RECORD"]),
-    )
+    odd = [*(n for n in NAMES if n.isascii()), "pyvenv.cfg", "python3", "lib64/x", "RECORD"]
     files, modes = dict[str, bytes](), dict[str, int]()
-    for _ in range(draw(st.integers(0, 4))):
-        name = "".join(draw(names))
-        files[name] = draw(st.sampled_from(NAMES)).encode("utf-8", "surrogateescape")
-        modes[name] = draw(st.sampled_from([0o120777, 0o100644, 0o100755, 0o040755, 0]))
-    entry_points = draw(mutated([b"[console_scripts]\na = b:c\nd=e.f:g [x]\n# x\n[gui_scripts]\nh = i:j\n", b""]))
-    record = draw(mutated([b"", b'thing/x,sha256=abc,1\n"a""b",,\n', b"a,md5=0,\n"]))
+    for _ in range(dice.number(0, 4)):
+        name = dice.pick(places) + dice.pick(odd)
+        files[name] = dice.pick(NAMES).encode("utf-8", "surrogateescape")
+        modes[name] = dice.pick([0o120777, 0o100644, 0o100755, 0o040755, 0])
+    entry_points = mutated(dice, [b"[console_scripts]\na = b:c\nd=e.f:g [x]\n# x\n[gui_scripts]\nh = i:j\n", b""])
+    record = mutated(dice, [b"", b'thing/x,sha256=abc,1\n"a""b",,\n', b"a,md5=0,\n"])
     spec = WheelSpec(
         "thing",
         files=files,
@@ -254,15 +245,16 @@ def cpython(case: tuple[str, bytes]) -> None:
         remove_tree(Path(folder) / "tree")
 
 
-def cpythons() -> st.SearchStrategy[tuple[str, bytes]]:
-    packed = [tars().map(lambda content, name=name: (name, PACKERS[name](content))) for name in (".gz", ".zst")]  # type: ignore[misc]
-    broken = [st.tuples(st.just(name), mutated([PACKERS[name](bytes(2048))])) for name in (".gz", ".zst")]
-    return st.one_of(*packed, *broken)
+def cpythons(dice: Dice) -> tuple[str, bytes]:
+    name = dice.pick([".gz", ".zst"])
+    return name, PACKERS[name](tars(dice)) if dice.number(0, 2) else mutated(dice, [PACKERS[name](bytes(2048))])
 
 
-_STANZA = (
-    b"Package: a\nVersion: 1:1.0-1~x\nDepends: b (>= 1) | c\nProvides: e (= 1)\nPriority: x\nInfo: y\n z\n\n"
-)
+def apks(dice: Dice) -> bytes:
+    return apk_of(tars(dice)) if dice.number(0, 1) else mutated(dice, [apk_of(bytes(1024)), apk_of(b"")])
+
+
+_STANZA = b"Package: a\nVersion: 1:1.0-1~x\nDepends: b (>= 1) | c\nProvides: e (= 1)\nPriority: x\nInfo: y\n z\n\n"
 _RELEASE = (
     b"Codename: a\nDate: Sat, 14 Nov 2026 00:00:00 UTC\nValid-Until: Sat, 21 Nov 2026 00:00:00 UTC\nSHA256:\n "
     + b"0" * 64
@@ -271,19 +263,19 @@ _RELEASE = (
 _APKINDEX = b"C:Q1" + b"A" * 27 + b"=\nP:a\nV:1.0_rc1-r0\nS:1\nD:so:libc.so>=1 !b\np:c=1\nk:1\n\n"
 
 TARGETS: dict[str, tuple[Any, Any]] = {
-    "deb": (lambda: mutated(debs()), deb),
+    "deb": (lambda dice: mutated(dice, debs()), deb),
     "deb, its archives": (made_debs, deb),
-    "tar": (lambda: tars() | mutated([b""]), tar),
+    "tar": (tars, tar),
     "compressed data": (streams, compressed),
-    "apk": (lambda: mutated([apk_of(bytes(1024)), apk_of(b"")]) | tars().map(apk_of), apk),
-    "apk index": (lambda: mutated([_APKINDEX, _APKINDEX * 3]), apk_index),
-    "deb822": (lambda: mutated([_STANZA, _STANZA * 2]), text),
-    "debian index": (lambda: mutated([_STANZA * 2]), debian_index),
-    "signed release": (lambda: mutated([_signed()[0]]), signed_release),
-    "release": (lambda: mutated([_RELEASE]), release_text),
-    "elf": (lambda: mutated(elfs(), 12), elf),
-    "wheel": (lambda: mutated(wheels()), wheel),
+    "apk": (apks, apk),
+    "apk index": (lambda dice: mutated(dice, [_APKINDEX, _APKINDEX * 3]), apk_index),
+    "deb822": (lambda dice: mutated(dice, [_STANZA, _STANZA * 2]), text),
+    "debian index": (lambda dice: mutated(dice, [_STANZA * 2]), debian_index),
+    "signed release": (lambda dice: mutated(dice, [_signed()[0]]), signed_release),
+    "release": (lambda dice: mutated(dice, [_RELEASE]), release_text),
+    "elf": (lambda dice: mutated(dice, elfs(), 12), elf),
+    "wheel": (lambda dice: mutated(dice, wheels()), wheel),
     "wheel, its content": (made_wheels, wheel),
-    "entry points": (lambda: mutated([b"[console_scripts]\na = b:c\nd=e.f:g [x]\n# x\n"]), entry_points),
+    "entry points": (lambda dice: mutated(dice, [b"[console_scripts]\na = b:c\nd=e.f:g [x]\n# x\n"]), entry_points),
     "cpython": (cpythons, cpython),
 }

@@ -30,11 +30,11 @@ def read_pins(path: Path) -> dict[str, BaseLock]:
         raw = bounds.parse_json(path.read_bytes())
         # Another format has another number, which is no key of this table.
         found = [from_json(lock, path) for lock in {FORMAT: raw["locks"]}[raw["pins"]]]
+        return {lock.architecture: lock for lock in found}
     except FileNotFoundError:
         raise PxError("PX950", path=path, problem="there is no such file") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
         raise PxError("PX950", path=path, problem=f"it cannot be read: {e!r}") from e
-    return {lock.architecture: lock for lock in found}
 
 
 def encode_pins(locks: Mapping[str, BaseLock]) -> bytes:
