@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from px import bounds
+from tests.conftest import REPO
 
 
 @pytest.mark.parametrize("depth", [bounds.LEVELS + 1, 5_000, 100_000])
@@ -47,3 +48,14 @@ def test_what_an_archive_may_become() -> None:
     # Real ones: a wheel of PyTorch with CUDA, and one of its cuDNN.
     assert bounds.unpacked(2_500_000_000) > 4_500_000_000
     assert bounds.unpacked(700_000_000) > 1_100_000_000
+
+
+def test_the_page_has_every_limit() -> None:
+    page = (REPO / "docs" / "reference" / "limits.md").read_text()
+    for name in (n for n in vars(bounds) if n.isupper() and n not in ("KIB", "MIB", "GIB", "TYPE_CHECKING")):
+        value = getattr(bounds, name)
+        shown = [
+            f"{value // unit} {word}" for unit, word in ((bounds.GIB, "GiB"), (bounds.MIB, "MiB")) if value >= unit
+        ]
+        (row,) = (line for line in page.splitlines() if line.startswith("|") and f"`{name}`" in line)
+        assert any(text in row for text in (*shown, f"{value}", f"{value:,}")), name

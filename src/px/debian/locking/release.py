@@ -82,7 +82,7 @@ def parse(signed_text: bytes) -> Release:
         files = {path: (int(size), sha256) for sha256, size, path in rows}
         until = fields.get("Valid-Until")
         return Release(fields["Codename"], _date(fields["Date"]), _date(until) if until else None, files)
-    except (KeyError, ValueError) as e:
+    except (LookupError, ValueError, OverflowError, TypeError) as e:  # the last three of dates
         raise UntrustedError(f"the signed text is not a release file: {e}") from e
 
 

@@ -6,7 +6,6 @@ Secrets are kept in fields that ``repr`` leaves out, and in headers, which are n
 from __future__ import annotations
 
 import base64
-import binascii
 import os
 import re
 import threading
@@ -163,7 +162,7 @@ def _host_of(name: str) -> str:
 def _decode(auth: str, path: Path, key: str) -> tuple[str, str]:
     try:
         user, _, password = base64.b64decode(auth, validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError) as e:
+    except ValueError as e:  # neither base64 nor text
         raise PxError(
             "PX903",
             problem=f"the credentials for {key} in {path} are damaged",
