@@ -222,7 +222,7 @@ def _bind(source: AnyPath, target: str, *, read_only: bool) -> list[str]:
 
 def _is_there(mount: Mount) -> bool:
     """Not for what px added and the target may have removed, or replaced by a link to the host's files."""
-    return not mount.own or (os.path.exists(mount.source) and os.path.realpath(mount.source) == mount.source)
+    return not mount.own or (os.path.exists(mount.source) and os.path.realpath(mount.source) == os.fspath(mount.source))
 
 
 def _empty(files: Path) -> Path:

@@ -122,7 +122,7 @@ def _mount(mount: Mount, target: str, fds: Descriptors) -> Iterator[str]:
     except OSError:
         return  # there is nothing to protect
     # By the descriptor: what was a directory a moment ago could be a link to the host's files by now.
-    if os.readlink(f"/proc/self/fd/{fd}") == mount.source and not stat.S_ISLNK(os.fstat(fd).st_mode):
+    if os.readlink(f"/proc/self/fd/{fd}") == os.fspath(mount.source) and not stat.S_ISLNK(os.fstat(fd).st_mode):
         yield from (f"{option}-fd", fds.add(fd), target)
     else:
         os.close(fd)

@@ -24,7 +24,8 @@ from px.warm.streams import Tail
 def spec(fields: dict[str, Any]) -> RunSpec:
     fields["layers"] = tuple(Path(layer) for layer in fields["layers"])
     fields["argv"] = tuple(fields["argv"])
-    fields["mounts"] = tuple(Mount(Path(s), t, ro) for s, t, ro in fields.get("mounts", ()))
+    fields["mounts"] = tuple(Mount(Path(source), *rest) for source, *rest in fields.get("mounts", ()))
+    fields["hidden"] = tuple(fields.get("hidden", ()))
     fields["files"] = tuple(DataFile(t, c.encode()) for t, c in fields.get("files", ()))
     fields["limits"] = Limits(**fields.get("limits", {}))
     if fields.get("reach") is not None:

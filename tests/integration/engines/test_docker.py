@@ -12,6 +12,7 @@ import pytest
 from px.engines.docker import Docker
 from px.errors import PxError
 from px.warm.spec import ImageSource, Limits, RunSpec
+from tests.integration.engines import places
 from tests.integration.engines.conftest import ENV, Driver, eventually, make_driver
 from tests.integration.engines.test_signals import WAIT, running
 from tests.integration.engines.test_terminal import end, job, shell, terminal_of
@@ -212,3 +213,7 @@ def test_files_for_the_container_are_gone_afterwards(box: Driver) -> None:
     box.env["TMPDIR"] = str(box.directory)
     assert box.run("true", files=[["/opt/data", "made"]]).returncode == 0
     assert not list(box.directory.glob("px-files-*"))
+
+
+def test_places_of_the_host_in_the_working_tree(box: Driver) -> None:
+    places.check(box)

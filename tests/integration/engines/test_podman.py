@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from px.engines.podman import Podman
+from tests.integration.engines import places
 from tests.integration.engines.conftest import Driver, eventually, make_driver
 from tests.integration.engines.test_signals import WAIT, running
 from tests.integration.engines.test_terminal import terminal_of
@@ -99,3 +100,7 @@ def test_a_terminal(box: Driver) -> None:
     terminal.type("\x03")
     terminal.expect("caught it")
     assert terminal.wait() == 0
+
+
+def test_places_of_the_host_in_the_working_tree(box: Driver) -> None:
+    places.check(box)

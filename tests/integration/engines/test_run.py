@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.engines import places
 from tests.integration.engines.conftest import ENV, Driver
 
 
@@ -197,3 +198,7 @@ def test_variables_and_paths_do_not_show_in_the_process_list(caller: Driver) -> 
     process.communicate()
     assert family
     assert not [line for line in family if "geheim-4711" in line and sys.executable not in line]
+
+
+def test_places_of_the_host_in_the_working_tree(box: Driver) -> None:
+    places.check(box)
