@@ -118,8 +118,8 @@ def _copy(member: _Member, write: Callable[[bytes], object]) -> None:
     # Written while it is checked, because files can be large.  After an error the caller throws the archive away.
     digest, left = hashlib.sha256(), member.size
     try:
-        # O_NOFOLLOW: in a working tree somebody could replace the file by a link to any file of this machine.
-        fd = os.open(native(part.root, member.source), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        # In a working tree somebody could replace the file by a link to any file of this machine, or by a pipe.
+        fd = os.open(native(part.root, member.source), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as e:
         raise ContentError(part.root, member.source, f"cannot be read: {e.strerror}") from e
     try:

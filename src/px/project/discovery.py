@@ -77,7 +77,8 @@ class Project:
     @cached_property
     def _lock_text(self) -> str:
         try:
-            return self.lock.read_text(encoding="utf-8")
+            # Not of a pipe, which a target may have put there: it would never end.
+            return self.lock.read_text(encoding="utf-8") if self.lock.is_file() else ""
         except (OSError, UnicodeDecodeError):
             return ""
 

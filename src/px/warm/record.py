@@ -7,6 +7,7 @@ on the warm path, and everything that is not a plain yes is left to the full loo
 from __future__ import annotations
 
 import os
+import stat
 
 from px import DATA, __version__
 from px.warm.spec import ENV, Frozen
@@ -240,6 +241,8 @@ def look(root: str, name: str, known: list[Any] | None, recorded_at: int) -> lis
         st = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return []
+    if not stat.S_ISREG(st.st_mode):
+        return []  # a target may have put a pipe there, which would never end
     signature = [st.st_size, st.st_mtime_ns, st.st_ctime_ns, st.st_ino]
     if known and known[:4] == signature and st.st_mtime_ns < recorded_at - _RACY_NS:
         return known

@@ -236,6 +236,19 @@ def test_what_is_mounted_read_only_is_not_mounted_through_a_link(plain: Path, vi
     assert said.stdout == "False False\n"
 
 
+PIPES = [".gitignore", ".pxignore", "src/.gitignore", "src/plain_project/__init__.py", "uv.lock", "pyproject.toml"]
+
+
+@pytest.mark.parametrize("name", PIPES)
+def test_a_pipe_in_the_project_does_not_hold_px_up(plain: Path, name: str) -> None:
+    """A target that wants to be a nuisance puts one where px reads."""
+    plant = f"import os\nif os.path.exists({name!r}): os.unlink({name!r})\nos.mkfifo({name!r})"
+    run_px("run", "--sandbox", "python", "-c", plant, cwd=plain)
+    commands = [("run", "--sandbox", "python", "-c", "pass"), ("pack", "image", "--out", "../image", "--allow-dirty")]
+    for command in (*commands, ("status",), ("sync", "--sandbox", "--frozen")):
+        run_px(*command, cwd=plain, check=False, timeout=100)
+
+
 # --- a step of a flow --------------------------------------------------------------------------------------------
 
 FLOW = """

@@ -9,7 +9,6 @@ excludes take out more, committed or not; their ``!`` lines put back what git ig
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -97,7 +96,7 @@ def _left_out(path: str, rules: OwnRules) -> bool:
 
 def _own_rules(root: Path, exclude: Sequence[str]) -> OwnRules:
     lines = list(exclude)
-    with suppress(FileNotFoundError):
+    if (root / ".pxignore").is_file():
         lines += (root / ".pxignore").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     return OwnRules.of(lines)
 

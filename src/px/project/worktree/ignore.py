@@ -45,11 +45,9 @@ class Patterns:
 
     @classmethod
     def read(cls, path: Path, base: str) -> Patterns | None:
-        try:
-            content = path.read_bytes()
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        if not path.is_file():  # a target may have put a pipe there, which would never end
             return None
-        return cls.of(content.decode("utf-8", "surrogateescape").removeprefix("\ufeff").splitlines(), base)
+        return cls.of(path.read_bytes().decode("utf-8", "surrogateescape").removeprefix("\ufeff").splitlines(), base)
 
     @classmethod
     def of(cls, lines: Iterable[str], base: str = "") -> Patterns:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from px import foreign
 from px.env.artifacts import Artifact
 from px.env.wheel import WheelOf, unpack_wheel
 from px.errors import PxError
@@ -152,7 +152,7 @@ class _Source:
         """The commit with its history, and over it the files as they are now."""
         if self.commit:
             clone(self.top, into)
-        for kind, name, what, *_ in scan(self.top).entries:
+        for kind, name, what, *more in scan(self.top).entries:
             path = into / str(name)
             path.parent.mkdir(parents=True, exist_ok=True)
             if kind != "d":
@@ -160,7 +160,8 @@ class _Source:
             if kind == "l":
                 path.symlink_to(str(what))
             elif kind == "f":
-                shutil.copyfile(self.top / str(name), path)
+                file = self.top / str(name)
+                foreign.copy(file.parent, file.name, path, int(more[0]))
                 path.chmod(int(what))
         for name in git(self.top, "ls-files", "--deleted", "-z").split("\0")[:-1] if self.commit else ():
             (into / name).unlink(missing_ok=True)
