@@ -69,9 +69,14 @@ def _pin(pins: dict[str, Mount], mount: Mount, source: str, relative: str) -> No
 def _installed(source: str) -> list[str]:
     """Where px and its packages lie below a directory.  What PYTHONPATH names stays: it is the project's own code."""
     found: list[str] = []
+    seen: list[str] = []
     for place in (sys.prefix, os.path.dirname(DATA), *(p for p in sys.path if p.endswith("-packages"))):
+        # Nearly all of them lie in the first, and resolving a path takes a while.
+        if any(below(place, known) is not None for known in seen):
+            continue
+        seen.append(place)
         relative = below(os.path.realpath(place), source)
-        if relative and not any(relative == known or relative.startswith(f"{known}/") for known in found):
+        if relative:
             found.append(relative)
     return found
 
