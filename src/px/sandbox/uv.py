@@ -30,7 +30,7 @@ from px.sandbox.layers.base import ensure_base, ensure_bytecode_layer, load_base
 from px.sandbox.layers.python import choose_python, ensure_runtime_layers
 from px.sandbox.layers.system import ensure_system_layer
 from px.sandbox.manifest import governing_manifest
-from px.store.files import write_atomically
+from px.store.files import disk_errors, write_atomically
 from px.store.locks import locked
 from px.warm.places import below, hidden_in
 from px.warm.record import record_name
@@ -64,8 +64,9 @@ class SandboxUv(Uv):
         project = context.project
         back = [] if "--check" in args else [project.lock]
         back += [m.path for m in project.manifests] if command != "lock" else []
-        collecting = locked(context.home.locks / "gc", shared=True)
-        with context.store.draft() as draft, _over(draft.path, context.root) as over, collecting:
+        # The first that writes to px's home, when a command looks at a project before it builds.
+        writable, collecting = disk_errors(context.home.root), locked(context.home.locks / "gc", shared=True)
+        with writable, context.store.draft() as draft, _over(draft.path, context.root) as over, collecting:
             box = UvBox(_ground(context), f"project-{record_name(os.fspath(context.root)).removesuffix('.json')}")
             mounts = [_project(context, over), *uv_places.beside(context, args)]
             (draft.path / "back").mkdir()
