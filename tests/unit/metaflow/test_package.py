@@ -93,6 +93,18 @@ def test_metaflows_own_download_is_for_where_the_package_is_not_there(tmp_path: 
     assert done.stdout.split("\n")[1] == ("by the runner" if fetched else "by Metaflow")
 
 
+def test_credential_files_are_where_their_variables_say(tmp_path: Path) -> None:
+    """The runner writes them under the names of the variables; without the file there is no variable."""
+    (tmp_path / "GOOGLE_APPLICATION_CREDENTIALS").write_text("{}")
+    step = 'echo "$GOOGLE_APPLICATION_CREDENTIALS ${AZURE_CLIENT_CERTIFICATE_PATH-none} $METAFLOW_EXTRACTED_ROOT"'
+    script = task_script(["export METAFLOW_EXTRACTED_ROOT=."], "true", [], step, "gs")
+    environment = {"PX_STATE": str(tmp_path), "PATH": "/usr/local/bin:/usr/bin:/bin"}
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [str(tmp_path / "GOOGLE_APPLICATION_CREDENTIALS"), "none", str(tmp_path)]
+
+
 def test_where_metaflows_own_options_end() -> None:
     argv = ["flow.py", "--with", "sandbox", "--quiet", "sandbox", "step", "start", "--run-id", "1"]
     assert _command_index(argv) == 4
