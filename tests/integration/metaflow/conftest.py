@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,6 +16,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +71,15 @@ class Done:
     output: str
 
 
+@cache
+def flows() -> Path:
+    """A copy of the flows: around the originals there is a px project, this repository, and steps would run in that."""
+    kept = tempfile.TemporaryDirectory(prefix="px-flows-")
+    atexit.register(kept.cleanup)
+    shutil.copytree(FLOWS, kept.name, dirs_exist_ok=True)
+    return Path(kept.name)
+
+
 @dataclass
 class Workspace:
     """A directory to run flows in, with everything that they need in the environment."""
@@ -79,7 +91,7 @@ class Workspace:
     def popen(self, flow: str, *args: str, **env: str) -> subprocess.Popen[str]:
         """Start a flow; the test reads its output (both streams) and ends it."""
         return subprocess.Popen(
-            [self.python, str(FLOWS / flow), *args],
+            [self.python, str(flows() / flow), *args],
             cwd=self.root,
             env={**self.env, **env},
             stdin=subprocess.DEVNULL,

@@ -27,7 +27,7 @@ from tests.support.needs import need
 from tests.support.px import PX
 from tests.support.users import another_user, become
 
-from .conftest import ACCESS, FLOWS, SECRET, Workspace
+from .conftest import ACCESS, FLOWS, SECRET, Workspace, flows
 
 ARTIFACTS = [
     "squares",
@@ -215,7 +215,7 @@ def test_resume_takes_over_what_was_done(workspace: Workspace) -> None:
 
 
 def test_the_runner_api(workspace: Workspace) -> None:
-    flow = Path(__file__).parent / "flows" / "small.py"
+    flow = flows() / "small.py"
     run = f"Runner({str(flow)!r}, decospecs=['sandbox'], show_output=False).run()"
     code = f"(lambda r: [r.status, r.run.data.depth])({run})"
     assert workspace.ask(code) == ["successful", 4]
@@ -383,3 +383,9 @@ def test_the_version_of_a_checkout_of_metaflow(workspace: Workspace, tmp_path: P
         found.append(metadata["metaflow_version"])
     assert found[0] == found[1]
     assert found[1].startswith("9.9.9.post1-git")
+
+
+def test_the_example_of_the_tutorial(workspace: Workspace) -> None:
+    """Where it lies: it must not be taken for a part of the project around it, which has no lock."""
+    workspace.run(str(REPO / "examples" / "flow" / "flow.py"), "run", "--with", "sandbox")
+    assert workspace.ask("Flow('PiFlow').latest_run.successful") is True
