@@ -10,6 +10,7 @@ from px.warm.record import home_root
 CACHES = {
     "advisories": "advisories",  # what an audit has fetched
     "archives": "archives",  # images as docker and podman load them
+    "build-needs": "build-needs",  # what the builds of packages were found to ask for
     "editables": "editables",  # the files that an editable install adds to site-packages
     "elf": "elf-1",  # what the ELF files of an object need; 1 is the version of the format
     "engines": "engines",  # which engine works on this machine, and layers with empty mount points

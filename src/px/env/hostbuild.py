@@ -50,6 +50,10 @@ class HostBuilder:
     def begin(self, _: Sequence[Artifact]) -> None:
         """The host's compiler is there, or it is not."""
 
+    def learn(self, artifact: Artifact, error: PxError) -> bool:  # noqa: ARG002
+        """This machine has what it has."""
+        return False
+
     def build(self, artifact: Artifact, source: Path, out: Path) -> Path:
         """A failure is PX204 with the cause."""
         console.info(f"Building {artifact.label} on this machine (it has no wheel for it) …")

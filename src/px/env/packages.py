@@ -59,6 +59,9 @@ class Builder(Protocol):
     def build(self, artifact: Artifact, source: Path, out: Path) -> Path:
         """Build the wheel of an archive or directory into ``out``."""
 
+    def learn(self, artifact: Artifact, error: PxError) -> bool:
+        """Whether a failure says what the build needs, and it can have that: then its identity is another one now."""
+
 
 class Packages:
     """Makes the pkg-builds of one project, for one target."""
@@ -260,7 +263,12 @@ class Packages:
         if artifact.kind == "directory":
             # A directory has no hash in the lock and may change at any time: it is built anew each time.
             key = hashlib.sha256(os.urandom(16)).hexdigest()
-        return self._package(artifact, self.store.ensure("pkg-build", key, make, label=artifact.label))
+        try:
+            return self._package(artifact, self.store.ensure("pkg-build", key, make, label=artifact.label))
+        except PxError as e:
+            if not self.builder.learn(artifact, e):
+                raise
+            return self._built(artifact)
 
     def _source(self, artifact: Artifact, scratch: Path) -> Path:
         if artifact.kind == "vcs":

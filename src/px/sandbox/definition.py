@@ -121,7 +121,7 @@ def derive(
     ground = choose_python(context, selection, base)
     artifacts = select(context, selection, ground.python.runtime, situation.inputs)
     _check_native(base, artifacts)
-    builder = SandboxBuilder(ground, manifest.enabled | more)
+    builder = SandboxBuilder(ground, manifest.enabled | more, manifest.build)
     # What has wheels is compiled while the rest is still being built.
     makers = Packages(context, builder, on_wheels=partial(ensure_bytecode, ground))
     profile = Profile(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TABLE = ("tool", "px", "sandbox")
-KEYS = ("auto", "base", "capabilities", "exclude", "git", "network", "pins", "read-only")
+KEYS = ("auto", "base", "build", "capabilities", "exclude", "git", "network", "pins", "read-only")
 GIT_MODES = ("read-only", "read-write")
 NETWORK_KEYS = ("allow", "mode")
 
@@ -44,6 +44,8 @@ class SandboxManifest:
     """Whether a target may write to the project's repository."""
     network: Wanted = field(default_factory=Wanted)
     """What a run may reach; nothing that is built depends on it."""
+    build: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Package -> the capabilities that its sdist is built with, beside those that px knows of."""
     read_only: bool = False
     """Whether a run can write to the working tree."""
 
@@ -76,6 +78,7 @@ def read_manifest(path: Path, document: Mapping[str, Any] | None = None) -> Sand
         pins=path.parent / table["pins"] if "pins" in table else None,
         git_write=table.get("git") == "read-write",
         network=reader.network(table.get("network", {})),
+        build=reader.build(table.get("build", {}), table.get("base", DEFAULT_BASE)),
         read_only=table.get("read-only", False),
     )
 
@@ -130,6 +133,7 @@ class _Reader:
         self._expect(table, "auto", bool, "true or false")
         self._expect(table, "pins", str, "the name of a file")
         self._expect(table, "read-only", bool, "true or false")
+        self._expect(table, "build", dict, "a table such as { pycurl = ['openssl'] }")
         self._expect(table, "capabilities", dict, "a table such as { postgres = true }")
         self._expect(table, "network", dict, "a table such as { mode = 'allow', allow = ['api.example.org'] }")
         exclude = table.get("exclude", [])
@@ -162,6 +166,20 @@ class _Reader:
             except PxError as e:
                 raise self.fail(("network", "allow"), f"{name}.allow: {item!r}: {e.fields['problem']}") from None
         return Wanted(mode, tuple(allow))
+
+    def build(self, table: dict[str, Any], base: str) -> dict[str, frozenset[str]]:
+        """What single packages are built with."""
+        found: dict[str, frozenset[str]] = {}
+        for package, names in table.items():
+            key = ("build", package)
+            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+                wanted = f"[tool.px.sandbox.build].{package} must be an array of capabilities, not {_spell(names)}"
+                raise self.fail(key, wanted)
+            for name in names:
+                if canonicalize_name(name) not in capabilities.table():
+                    raise capabilities.unknown(name, base, f"{self.path}:{line_of(self.path, (*TABLE, *key))}")
+            found[canonicalize_name(package)] = frozenset(map(canonicalize_name, names))
+        return found
 
     def capabilities(self, table: dict[str, Any], base: str) -> tuple[frozenset[str], frozenset[str]]:
         """The names that are switched on and those that are switched off."""

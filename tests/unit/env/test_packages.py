@@ -37,6 +37,9 @@ class Builder:
     def begin(self, artifacts: Sequence[Artifact]) -> None:
         self.begun += [artifact.name for artifact in artifacts]
 
+    def learn(self, artifact: Artifact, error: PxError) -> bool:
+        return False
+
     def build(self, artifact: Artifact, source: Path, out: Path) -> Path:
         self.do()
         raise PxError("PX903", problem=f"{artifact.label} could not be built")

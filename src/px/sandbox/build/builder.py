@@ -11,10 +11,13 @@ the set first (:mod:`px.debian.toolchain`); if it turns out to ask for more, it 
 from __future__ import annotations
 
 import os
+import json
 import threading
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
+
+from packaging.utils import canonicalize_name
 
 from px import console
 from px.debian import toolchain
@@ -22,12 +25,15 @@ from px.sandbox.layers.base import ensure_bytecode_layer
 from px.sandbox.layers.python import ensure_runtime_layers
 from px.sandbox.layers.system import closure, ensure_builder_layers, ensure_system_layer
 from px.sandbox.needs.inference import build_capabilities
+from px.store.canonical import oid_of
+from px.store.files import write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from px.env.artifacts import Artifact
+    from px.errors import PxError
     from px.project.settings import Settings
     from px.sandbox.build.work import Work
     from px.sandbox.layers.base import Base
@@ -42,11 +48,20 @@ RECIPE = 3
 
 @dataclass
 class SandboxBuilder:
-    """Builds for one base and runtime; ``capabilities`` are those that the manifest names, for their headers."""
+    """Builds for one base and runtime.
+
+    What a package is built with depends on that package alone: its row in px's table, what the manifest says for it,
+    and what its build was found to ask for.  Capabilities that the manifest names for other reasons change nothing.
+    """
 
     ground: Ground
     """Its project's uv settings say where build requirements come from."""
     capabilities: frozenset[str]
+    """Those that the manifest names: a build that asks for one of them gets it."""
+    told: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """What the manifest says for single packages."""
+    always: frozenset[str] = frozenset()
+    """What every build here has: only the project's own has such."""
     compiler: bool = True
     """Whether there is a compiler; a project that only computes its version needs none."""
     within: frozenset[str] = frozenset()
@@ -86,9 +101,32 @@ class SandboxBuilder:
         return [*found, extra] if extra else found
 
     def needed(self, artifact: Artifact) -> list[str]:
-        known = self.base.lock.capabilities
-        wanted = self.capabilities | set(build_capabilities(artifact.name))
+        known, name = self.base.lock.capabilities, canonicalize_name(artifact.name)
+        wanted = self.always | self.told.get(name, frozenset()) | set(build_capabilities(name))
+        wanted |= self._asked(artifact) & self.capabilities
         return sorted(name for name in wanted if name in known)
+
+    def _asked(self, artifact: Artifact) -> frozenset[str]:
+        """What this package's build asked for when it failed for the lack of it."""
+        try:
+            return frozenset(json.loads(self._note(artifact).read_bytes()))
+        except (OSError, ValueError):
+            return frozenset()
+
+    def _note(self, artifact: Artifact) -> Path:
+        # A cache: without it the build fails once more, and says the same.
+        source: list[Value] = [artifact.sha256, artifact.location, artifact.commit, artifact.subdirectory]
+        return self.store.home.cache("build-needs") / oid_of("build-needs", [artifact.name, *source, self.base.oid])
+
+    def learn(self, artifact: Artifact, error: PxError) -> bool:
+        """Whether a build failed for the lack of a capability that the manifest names; then it can be built again."""
+        names = error.fields.get("capabilities") if error.code == "PX902" else None
+        asked = frozenset(names) & self.capabilities if isinstance(names, list) else frozenset()
+        more = asked - set(self.needed(artifact))
+        if more:
+            console.info(f"{artifact.label} asks for {', '.join(sorted(more))}, which the manifest has; once more …")
+            write_json(self._note(artifact), sorted(self._asked(artifact) | more), durable=False)
+        return bool(more)
 
     def as_of(self, artifact: Artifact) -> str:
         """The day as of which build requirements are resolved: the base's, or the package's own if that is later."""

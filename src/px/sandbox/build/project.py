@@ -71,7 +71,8 @@ def build_project(
         raise PxError("PX903", problem=problem, fix=[f"Pack on a {builder.base.architecture} machine."])
     source = _Source.of(root)
     wanted = builder.capabilities | ({"git"} if source.commit else set())
-    builder = replace(builder, capabilities=wanted, compiler=compiled, prepared=True)
+    # The manifest's capabilities are those of the project itself.
+    builder = replace(builder, always=wanted, compiler=compiled, prepared=True)
     artifact = Artifact(name, "", "directory", ".", subdirectory=source.subdirectory, uploaded=source.time(builder))
     files = scan(root)
     key = oid_of("project-build", [*source.identity(files, sources, builder), *builder.identity(artifact)])

@@ -27,6 +27,7 @@ from px.project import uv
 from px.sandbox.build.failures import build_failure
 from px.sandbox.build.requirements import as_asked, sdists, shown_settings, without_wheels
 from px.sandbox.uv import UvBox
+from px.store.tree import remove_tree
 from px.warm.spec import Mount, RunSpec
 
 if TYPE_CHECKING:
@@ -222,8 +223,16 @@ class Work:
         fetched = Packages(builder.ground.context, builder).fetch(artifact)
         named = out.parent / artifact.filename  # the store does not keep the name, which says what it is
         named.symlink_to(fetched)
-        self.capabilities |= set(builder.needed(artifact))
-        return builder.build(artifact, named, out)
+        while True:
+            try:
+                wheel = builder.build(artifact, named, out)
+            except PxError as e:
+                if not builder.learn(artifact, e):
+                    raise
+                remove_tree(out.parent / "work")
+            else:
+                self.capabilities |= set(builder.needed(artifact))
+                return wheel
 
     def uninstallable(self, complaint: str) -> PxError:
         problem = f"the build requirements of {self.artifact.label} cannot be installed"
