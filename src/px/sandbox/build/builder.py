@@ -10,8 +10,8 @@ the set first (:mod:`px.debian.toolchain`); if it turns out to ask for more, it 
 
 from __future__ import annotations
 
-import os
 import json
+import os
 import threading
 from dataclasses import dataclass, field
 from datetime import datetime
