@@ -168,7 +168,9 @@ def missing_capability(text: str, built: BuiltSandbox) -> PxError | None:
     from px.sandbox.needs.links import leads_out
 
     found = [s for s in patterns.match(text, built.base) if s.capability not in built.capabilities]
-    return patterns.missing_error(found, [s.line for s in found]) if found else leads_out(text, built)
+    if found:
+        return patterns.missing_error(found, [s.line for s in found])
+    return patterns.missing_browser(text) or leads_out(text, built)
 
 
 def missing_program(name: str, built: BuiltSandbox) -> PxError | None:

@@ -83,6 +83,12 @@ def missing_error(found: Sequence[Suggestion], why: Sequence[str]) -> PxError:
     return PxError("PX902", missing=missing, why=why, fix=fix, capabilities=wanted)
 
 
+def missing_browser(text: str) -> PxError | None:
+    """The error for a browser that Playwright misses: what it advises would put one on this machine, not inside."""
+    found = re.search(r"Executable doesn't exist at \S*/ms-playwright/(chromium|firefox|webkit)?", text)
+    return PxError("PX025", browser=found[1] or "chromium") if found else None
+
+
 def capability_of(kind: str, name: str, base: str) -> str | None:
     """The capability that brings a missing thing, or None if px knows none."""
     if kind == "library":

@@ -9,7 +9,7 @@ import pytest
 from px.env import complaints
 from px.sandbox.build.failures import build_failure
 from px.sandbox.needs.capabilities import table
-from px.sandbox.needs.patterns import match
+from px.sandbox.needs.patterns import match, missing_browser
 
 MESSAGES = [
     (("/usr/bin/psql: error while loading shared libraries: libpq.so.5: cannot open shared object file: "
@@ -196,3 +196,14 @@ def test_a_package_that_the_project_wants_built_may_have_a_wheel() -> None:
 )
 def test_a_build_that_downloads_says_that_there_is_no_network(log: str) -> None:
     assert "has no network" in build_failure("x 1.0", log, "debian-12").why[0]
+
+
+def test_playwrights_own_advice_is_set_right() -> None:
+    text = (
+        "playwright._impl._errors.Error: BrowserType.launch: Executable doesn't exist at "
+        "/home/px/.cache/ms-playwright/firefox-1490/firefox/firefox\n║     playwright install ║"
+    )
+    error = missing_browser(text)
+    assert error is not None
+    assert error.fix == ("Once: px run --sandbox playwright install firefox",)
+    assert missing_browser("Executable doesn't exist at /usr/bin/firefox") is None
