@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 
 from px import console
 from px.errors import PxError
 from px.sandbox.needs import patterns
+from px.warm.record import home_root
 
+_FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 _COMPILER = re.compile(r":\d+: (fatal )?error: |\berror(\[\w+\])?: |undefined reference|cannot find -l")
 
 
@@ -19,6 +23,8 @@ def build_failure(
     A capability that the build had is no remedy: where the headers are there, they are too old or too new.
     ``by_choice``: the project wants it built, though it may have a wheel.
     """
+    if any(text in log for text in _FULL):
+        return PxError("PX810", path=home_root())
     found = [s for s in patterns.match(log, base) if s.capability not in have]
     if not found:
         return _without_remedy(label, log, base, by_choice=by_choice)

@@ -207,3 +207,8 @@ def test_playwrights_own_advice_is_set_right() -> None:
     assert error is not None
     assert error.fix == ("Once: px run --sandbox playwright install firefox",)
     assert missing_browser("Executable doesn't exist at /usr/bin/firefox") is None
+
+
+def test_a_full_disk_is_not_the_packages_fault() -> None:
+    error = build_failure("lxml 5.0", "cc1: fatal error: error writing to x.s: No space left on device", "debian-12")
+    assert error.code == "PX810"
