@@ -31,7 +31,7 @@ def main() -> None:
             '[project]\nname = "bench"\nversion = "1"\nrequires-python = "==3.11.*"\n'
             f"dependencies = [{names}]\n[tool.uv]\nno-binary-package = [{names}]\n"
         )
-        env = {**os.environ, "PX_HOME": str(home), "NO_COLOR": "1"}
+        env = {**os.environ, "PX_HOME": str(home), "UV_CACHE_DIR": str(work / "uv"), "NO_COLOR": "1"}
         for unwanted in ("VIRTUAL_ENV", "CI"):
             env.pop(unwanted, None)
 
@@ -51,6 +51,6 @@ def main() -> None:
         for argv in steps:
             subprocess.run(argv, cwd=project, env=env, check=True)
         before = dict(zip(contenders, (forget_uv, forget_px), strict=True))
-        results = compare(contenders, rounds=3, before=before)
+        results = compare(contenders, rounds=2, before=before)
         table(f"{len(PACKAGES)} sdists built ({', '.join(PACKAGES)})", results, base="uv sync, on this machine")
         remove_tree(home)
