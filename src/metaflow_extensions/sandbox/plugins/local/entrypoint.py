@@ -131,7 +131,8 @@ class LocalEntrypoint(list[str]):
     def _mounts(self, home: Home, python: str) -> Mounts:
         mounts, cli_args, built = Mounts(home), self._cli_args, self._built
         mounts.share_working_tree(Path(self[-1]).absolute(), built.root, git_write=built.git_write)
-        mounts.rows += [[source, inside, True] for inside, source in built.siblings.items()]
+        for inside, source in built.siblings.items():
+            mounts.show(Path(source), Path(inside))
         mounts.share_datastores(cli_args.task)
         if python not in (self._built.interpreter, self._step.executable):
             mounts.show(Path(python).parent.parent)  # the environment of @conda or @pypi

@@ -43,12 +43,13 @@ class Mounts:
         """Show a directory with everything in it, writable."""
         self.rows.append([str(directory), str(directory), False])
 
-    def show(self, path: Path) -> None:
-        """Show a file or directory, read-only."""
-        self.rows.append([str(path), str(path), True])
+    def show(self, path: Path, at: Path | None = None) -> None:
+        """Show a file or directory, read-only, where it lies here or in another place."""
+        target = at or path
+        self.rows.append([str(path), str(target), True])
         real, home = Path(path).resolve(), self._home.root.resolve()
         if home.is_relative_to(real):
-            self.hidden.append(str(path / home.relative_to(real)))
+            self.hidden.append(str(target / home.relative_to(real)))
 
     def share_working_tree(self, script: Path, project: str, *, git_write: bool = False) -> None:
         from px.errors import PxError
