@@ -14,14 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Self, cast
 
+from px import bounds
 from px.errors import PxError
 from px.http import FetchError
 from px.oci.compress import METHODS, ZSTD, compress
-from px.oci.documents import EMPTY_TYPE, FORMATS, OCI, Descriptor, Json, digest_of, encode
+from px.oci.documents import EMPTY_TYPE, FORMATS, NOT_VALID, OCI, Descriptor, Json, digest_of, encode
 from px.oci.registry.client import RegistryError
 from px.store.canonical import oid_of
 from px.store.objects import tree_spec
-from px.store.tree import UnsafePathError, native
+from px.store.tree import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -178,7 +179,7 @@ def take(store: Store, source: Source, name: ObjectName, at: Descriptor) -> str:
         return store.accept(kind, key, payload, fill)
     except (FetchError, RegistryError, PxError) as e:
         raise DamagedError(f"{name}: {e.reason if not isinstance(e, PxError) else e.what}") from e
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, UnsafePathError, EOFError) as e:
+    except (*NOT_VALID, RecursionError, EOFError) as e:
         raise DamagedError(f"{name}: {e}") from e
 
 
@@ -201,6 +202,9 @@ def _fill(draft: Draft, payload: Payload, source: Source, content: Descriptor | 
     if "tree" not in payload and "fs_tree" not in payload:
         return
     spec, writer = tree_spec(payload), draft.tree()
+    sizes = [int(entry[3]) for entry in spec if entry[0] == "f"]
+    if len(spec) > bounds.MEMBERS or min(sizes, default=0) < 0 or sum(sizes) > bounds.UNPACKED:
+        raise DamagedError("it has too many files, or files of an impossible size")
     with source.open(content) if content else io.BytesIO() as packed, _unpacked(packed) as f:
         for entry in sorted(spec, key=lambda e: e[0] == "h"):  # a hard link comes after the file that it is a link to
             kind, path = entry[0], str(entry[1])

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
 from typing import TYPE_CHECKING, Any
 
+from px import bounds
 from px.project.manifest import FILE
 from px.warm.record import SANDBOX_TABLE
 
@@ -39,7 +39,7 @@ def parts(project: Project, seen: Mapping[str, list[Any]]) -> dict[str, str]:
 def _hash_of_file(project: Project, name: str, entry: list[Any]) -> str:
     if name.rpartition("/")[2] == FILE:
         try:
-            return _hash(_counting(tomllib.loads((project.root / name).read_text(encoding="utf-8"))))
+            return _hash(_counting(bounds.read_toml(project.root / name)))
         except (OSError, ValueError, AttributeError):
             pass  # not ours, or wrong in a way that others will say: its bytes count
     return str(entry[4])

@@ -60,11 +60,16 @@ def _check_length(path: str) -> None:
 
 def check_link(path: str, target: str) -> None:
     """Refuse a relative symbolic link that leaves the tree.  The caller decides about absolute links."""
-    if not target or "\0" in target or len(target.encode("utf-8", "surrogateescape")) > bounds.PATH:
-        raise UnsafePathError(f"link {path!r} has no target that a link can have")
+    check_target(path, target)
     resolved = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
     if resolved == ".." or resolved.startswith("../"):
         raise UnsafePathError(f"link {path!r} -> {target!r} leaves the tree")
+
+
+def check_target(path: str, target: str) -> None:
+    """Refuse what the kernel would refuse, with an error that says so."""
+    if not target or "\0" in target or len(target.encode("utf-8", "surrogateescape")) > bounds.PATH:
+        raise UnsafePathError(f"link {path!r} has no target that a link can have")
 
 
 def check_plain_link(path: str, target: str) -> None:
@@ -144,6 +149,7 @@ class TreeWriter:
         return digest.hexdigest()
 
     def symlink(self, path: str, target: str) -> None:
+        check_target(path, target)
         os.symlink(target.encode("utf-8", "surrogateescape"), self._claim(path))
         self._entries[path] = ["l", path, target]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import re
 import shutil
@@ -24,19 +25,23 @@ from px.env.runtime import Runtime
 from px.errors import PxError
 from px.home import Home
 from px.http import FetchError, Http, Retry
+from px.oci import objects as documents_of_objects
+from px.oci.documents import Descriptor, digest_of
 from px.oci.image import ReadLayer, check_layers, compare, layer_files, read_images
 from px.oci.layout import write_archive, write_layout
 from px.oci.registry.auth import Challenge, find_credentials
 from px.oci.registry.client import Registry, RegistryError, _retry_after
 from px.oci.registry.reference import parse
-from px.oci.sources import source_of
+from px.oci.sources import LayoutSource, source_of
 from px.project.context import Context
 from px.project.discovery import discover
 from px.project.manifest import Manifest
 from px.project.selection import Selection
 from px.sandbox.labels import selection_of
 from px.sandbox.manifest import read_manifest
+from px.store.canonical import oid_of
 from px.store.objects import Store
+from px.store.tree import remove_tree
 from px.workflow.why import chains
 from tests.support.debian import make_lock, make_tar, pin, tar_member
 from tests.unit.fuzz.mutations import ODD, PACKERS, Dice, damaged, mutated, tars
@@ -190,8 +195,6 @@ def layout() -> Path:
 
 def images(dice: Dice) -> dict[str, bytes]:
     """The documents of an image, one of them damaged, the digests of all correct."""
-    import hashlib
-
     blobs = layout() / "layout" / "blobs" / "sha256"
     index = json.loads((layout() / "layout" / "index.json").read_bytes())
     manifest = json.loads((blobs / index["manifests"][0]["digest"][7:]).read_bytes())
@@ -271,6 +274,46 @@ def layers(dice: Dice) -> bytes:
     return pack(tars(dice)) if dice.number(0, 2) else mutated(dice, [pack(bytes(2048) + b"x" * 5000)])
 
 
+CONTENT = b"hello"
+OBJECT: Any = {
+    "tree": [
+        ["d", "bin", 0o755],
+        ["f", "bin/x", 0o755, len(CONTENT), hashlib.sha256(CONTENT).hexdigest()],
+        ["h", "bin/y", "bin/x"],
+        ["l", "l", "bin/x"],
+    ]
+}
+
+
+def objects(dice: Dice) -> tuple[bytes, bytes]:
+    """An object as a shared cache sends it: the payload or the document around it damaged, the contents changed."""
+    payload = damaged(dice, OBJECT) if dice.number(0, 3) else OBJECT
+    try:
+        oid = oid_of("layer", payload)
+    except (TypeError, ValueError):
+        oid = "0" * 64
+    content = mutated(dice, [PACKERS[".zst"](CONTENT)], 1)
+    at = Descriptor(documents_of_objects.CONTENT, digest_of(content), len(content)).document()
+    document: Any = {"kind": "layer", "key": "0" * 64, "oid": oid, "payload": payload, "content": at, "refs": []}
+    return jsons(dice, document) if not dice.number(0, 3) else json.dumps(document).encode(), content
+
+
+def shared_object(case: tuple[bytes, bytes]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        blobs = Path(folder) / "layout" / "blobs" / "sha256"
+        blobs.mkdir(parents=True)
+        packed = PACKERS[".zst"](case[0])
+        for content in (packed, case[1]):
+            (blobs / digest_of(content).removeprefix("sha256:")).write_bytes(content)
+        at = Descriptor(documents_of_objects.DOCUMENT, digest_of(packed), len(packed))
+        store = Store(Home(Path(folder) / "home"))
+        with suppress(documents_of_objects.DamagedError):
+            source = LayoutSource(Path(folder) / "layout")
+            documents_of_objects.take(store, source, documents_of_objects.ObjectName("layer", "0" * 64), at)
+        assert sorted(p.name for p in Path(folder).iterdir()) in (["home", "layout"], ["layout"])
+        remove_tree(Path(folder) / "home")
+
+
 def reference(content: bytes) -> None:
     try:
         parse(content.decode("utf-8", "replace"))
@@ -326,11 +369,16 @@ def _server() -> _Server:
     return found
 
 
+@functools.cache
+def _http() -> Http:
+    return Http(retries=Retry(0))  # a TLS context takes longer than a case
+
+
 def answer_of_a_registry(content: bytes) -> None:
     server = _server()
     server.said = content
     host = f"127.0.0.1:{server.server_address[1]}"
-    registry = Registry(parse(f"{host}/a/b:1"), patience=0, http=Http(retries=Retry(0)))
+    registry = Registry(parse(f"{host}/a/b:1"), patience=0, http=_http())
     registry._base = f"http://{host}"
     for ask in (lambda: registry.manifest("1"), lambda: registry.has_blob("sha256:" + "0" * 64), registry._ping):
         try:
@@ -358,6 +406,7 @@ TARGETS: dict[str, tuple[Any, Any]] = {
     "image": (images, image),
     "image archive": (archives, archive),
     "layer": (layers, layer),
+    "shared object": (objects, shared_object),
     "reference": (
         lambda dice: mutated(dice, [b"a.org:5000/b/c:1@sha256:" + b"0" * 64, b"localhost/x", b"[::1]:5/x:y"]),
         reference,

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 import urllib3
 
-from px import __version__, console
+from px import __version__, bounds, console
 from px.debian.lock import encode
 from px.errors import PxError
 from px.http import FetchError, Http
+from px.oci.documents import NOT_VALID
 from px.oci.objects import KINDS, DamagedError, ObjectName, documents_in, take, take_all
 from px.oci.registry.client import Registry, RegistryError
 from px.oci.registry.reference import Reference, parse
@@ -91,8 +92,8 @@ class Cache:
         if found is None:
             return None
         try:
-            return documents_in(json.loads(found[0]), OBJECT)
-        except (ValueError, KeyError, TypeError, AttributeError) as e:
+            return documents_in(bounds.parse_json(found[0]), OBJECT)
+        except NOT_VALID as e:
             raise DamagedError(f"{tag}: {e!r}") from e
 
 
