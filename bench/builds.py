@@ -1,6 +1,7 @@
 """Packages without wheels: built in the sandbox by px, beside uv's builds on this machine.
 
-Both have their downloads; neither has a built wheel.  px's side includes the image and its link check.
+Neither has a built wheel.  Both have the build requirements.  uv forgets the sdists with the wheels and fetches them
+again; px's side includes the image and its link check.  So name a package that takes a while to compile.
 ``PX_BENCH_BUILDS=lxml`` names other packages; the host needs their headers.
 """
 
@@ -47,7 +48,9 @@ def main() -> None:
             "uv sync, on this machine": command([UV, "sync", "-q", "--frozen"], cwd=project, env=env),
             "px sync --sandbox, in the sandbox": command([PX, "sync", "-q", "--sandbox"], cwd=project, env=env),
         }
-        steps: list[list[str | Path]] = [[UV, "lock", "-q"], [PX, "sync", "-q", "--sandbox"]]
+        steps: list[list[str | Path]] = [
+            [UV, "lock", "-q"], [UV, "sync", "-q", "--frozen"], [PX, "sync", "-q", "--sandbox"],
+        ]  # fmt: skip
         for argv in steps:
             subprocess.run(argv, cwd=project, env=env, check=True)
         before = dict(zip(contenders, (forget_uv, forget_px), strict=True))
