@@ -12,7 +12,7 @@ import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, Self, cast
+from typing import TYPE_CHECKING, BinaryIO, Self, TypeAlias, cast
 
 from px import bounds
 from px.errors import PxError
@@ -68,6 +68,10 @@ class ObjectName:
 
     def __str__(self) -> str:
         return f"{self.kind}/{self.key}"
+
+
+Check: TypeAlias = "Callable[[ObjectName, Descriptor, str], None]"
+"""Raises DamagedError if the object of this name may not be that with this oid."""
 
 
 @dataclass(frozen=True)
@@ -144,13 +148,15 @@ def documents_in(manifest: Json, kind: str) -> dict[ObjectName, Descriptor]:
     return {ObjectName.parse(at.annotations.get(NAME, "")): at for at in found if at.media_type == DOCUMENT}
 
 
-def take_all(store: Store, source: Source, wanted: dict[ObjectName, Descriptor]) -> dict[ObjectName, str]:
+def take_all(
+    store: Store, source: Source, wanted: dict[ObjectName, Descriptor], check: Check | None = None
+) -> dict[ObjectName, str]:
     """Take objects that the store lacks, several at a time.  The first that is not what it should be is an error."""
     missing = {name: at for name, at in wanted.items() if store.lookup(name.kind, name.key, ask=False) is None}
     with ThreadPoolExecutor(AT_ONCE) as pool:
         # The largest first, so that no large one is left alone at the end.
         names = sorted(missing, key=lambda n: -missing[n].size)
-        futures = {name: pool.submit(take, store, source, name, missing[name]) for name in names}
+        futures = {name: pool.submit(take, store, source, name, missing[name], check) for name in names}
         try:
             return {name: future.result() for name, future in futures.items()}
         except BaseException:
@@ -158,8 +164,8 @@ def take_all(store: Store, source: Source, wanted: dict[ObjectName, Descriptor])
             raise
 
 
-def take(store: Store, source: Source, name: ObjectName, at: Descriptor) -> str:
-    """Bring one object into the store, if it is what its name and its oid say."""
+def take(store: Store, source: Source, name: ObjectName, at: Descriptor, check: Check | None = None) -> str:
+    """Bring one object into the store, if it is what its name and its oid say, and ``check`` does not object."""
     try:
         document = _document(source, at)
         kind, key, payload = document["kind"], document["key"], document["payload"]
@@ -167,6 +173,8 @@ def take(store: Store, source: Source, name: ObjectName, at: Descriptor) -> str:
             raise DamagedError(f"{name} is {kind}/{key}")
         if oid_of(kind, payload) != document["oid"]:
             raise DamagedError(f"{name}: its payload is not that of {document['oid']}")
+        if check is not None:
+            check(name, at, document["oid"])
         content = Descriptor.read(document["content"]) if document["content"] else None
         refs = [ref for ref in document["refs"] if _REF.fullmatch(ref)]
 

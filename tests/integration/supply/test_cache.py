@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import pysequoia
 import pytest
 
 from px.home import Home
@@ -140,6 +141,34 @@ def test_a_cache_that_is_down_or_silent(project: Path, kept: Home, fresh: Home) 
     shutil.rmtree(fresh.refs)
     again = run_px("sync", "--sandbox", "--force", cwd=project, PX_HOME=str(fresh.root), PX_CACHE=f"127.0.0.1:9/{PATH}")
     assert SAID not in again.stderr, "everything is here: nobody asks the cache"
+
+
+def test_signatures(project: Path, kept: Home, fresh: Home, tmp_path: Path) -> None:
+    run_px("sync", "--sandbox", cwd=project)
+    ours, theirs = (pysequoia.Tsk.generate(f"{name} <{name}@example.org>") for name in ("ours", "theirs"))
+    (tmp_path / "key").write_text(str(ours))
+    for name, key in (("ours", ours), ("theirs", theirs)):
+        (tmp_path / name).write_text(str(key.extract_certificate()))
+    with running() as server:
+        cache = f"{server.host}/{PATH}"
+        run_px("cache", "push", cwd=project, PX_CACHE=cache, PX_CACHE_SIGNING_KEY=str(tmp_path / "key"))
+        refused = run_px(
+            "sync", "--sandbox", "--frozen", cwd=project,
+            PX_HOME=str(fresh.root), PX_CACHE=cache, PX_CACHE_KEYS=str(tmp_path / "theirs"),
+        )  # fmt: skip
+        assert SAID in refused.stderr
+        assert "is not signed by a key" in refused.stderr
+        remove_tree(fresh.root)
+        taken = run_px(
+            "sync", "--sandbox", "--frozen", cwd=project,
+            PX_HOME=str(fresh.root), PX_CACHE=cache, PX_CACHE_KEYS=str(tmp_path / "ours"),
+        )  # fmt: skip
+        assert SAID not in taken.stderr
+        assert "Unpacking" not in taken.stderr
+    done = run_px(
+        "cache", "push", cwd=project, check=False, PX_CACHE=cache, PX_CACHE_SIGNING_KEY=str(tmp_path / "ours")
+    )
+    assert done.stderr.startswith("PX953")
 
 
 def test_what_is_no_cache(project: Path) -> None:

@@ -12,7 +12,7 @@ from px.oci.objects import EMPTY_DIGEST, manifest_of, pack_object
 from px.oci.registry.client import Registry
 from px.oci.registry.push import AT_ONCE, push_blobs, reported
 from px.workflow.supply.objects import collect, selections
-from px.workflow.supply.remote import OBJECT, cache_of, set_tag, tag_of
+from px.workflow.supply.remote import OBJECT, cache_of, set_tag, sign, tag_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +45,7 @@ def push_cache(situation: Situation, architectures: Sequence[str]) -> PushedCach
     for architecture in architectures:
         for selection in selections(situation):
             found = collect(situation, [architecture], [selection])
-            packed = [pack_object(context.store, blobs, name, oid) for name, oid in found.items()]
+            packed = [sign(pack_object(context.store, blobs, name, oid)) for name, oid in found.items()]
             tags |= {tag_of(one.name): manifest_of(blobs, OBJECT, [one]) for one in packed}
             tags[set_tag(situation, selection, architecture)] = manifest_of(blobs, OBJECT, packed)
             digests += [at.digest for one in packed for at in one.blobs]

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import urllib3
 
 from px import __version__, bounds, console
 from px.debian.lock import encode
+from px.debian.locking.release import UntrustedError, verify
 from px.errors import PxError
 from px.http import FetchError, Http
 from px.oci.documents import NOT_VALID
@@ -30,12 +33,15 @@ from px.store.canonical import oid_of
 
 if TYPE_CHECKING:
     from px.oci.documents import Descriptor
+    from px.oci.objects import PackedObject
     from px.project.context import Context
     from px.project.selection import Selection
     from px.project.situation import Situation
     from px.store.objects import Store
 
 OBJECT = "application/vnd.px.cached.v1"
+SIGNATURE = "dev.px.signature"
+SIGNING_KEY, KEYS = "PX_CACHE_SIGNING_KEY", "PX_CACHE_KEYS"
 CONNECT, READ = 3.0, 10.0
 """How many seconds a cache has to accept a connection, and to send the next bytes."""
 
@@ -78,10 +84,10 @@ class Cache:
         tag, self.tag = self.tag, ""
         if tag and (found := self._manifest(tag)):
             console.info(f"Fetching {console.counted(len(found), 'object')} from the cache …")
-            take_all(store, source, found)
+            take_all(store, source, found, _check_signature)
         oid = store.lookup(name.kind, name.key, ask=False)
         if oid is None and (found := self._manifest(tag_of(name))) and name in found:
-            oid = take(store, source, name, found[name])
+            oid = take(store, source, name, found[name], _check_signature)
         if oid is None:
             self._absent.add((name.kind, name.key))
         return oid
@@ -132,6 +138,42 @@ def set_tag(situation: Situation, selection: Selection, architecture: str) -> st
     chosen = json.dumps(selection.as_json(), sort_keys=True)
     pinned = hashlib.sha256(lock).hexdigest()
     return "set-" + oid_of("cache-set", [situation.inputs, chosen, architecture, pinned, SBX_VERSION, __version__])
+
+
+# --- signatures ------------------------------------------------------------------------------------------------
+
+
+def sign(packed: PackedObject) -> PackedObject:
+    """The object with a signature of its name and its oid, if ``PX_CACHE_SIGNING_KEY`` names a file with a key."""
+    path = os.environ.get(SIGNING_KEY)
+    if not path:
+        return packed
+    import pysequoia
+
+    try:
+        signer = pysequoia.Tsk.from_file(path).signer()
+        signed = pysequoia.sign(signer, _statement(packed.name, packed.oid), mode=pysequoia.SignatureMode.CLEAR)
+    except (RuntimeError, OSError, ValueError) as e:
+        raise PxError("PX953", cache="", problem=f"{SIGNING_KEY}={path}: {str(e).splitlines()[0]}") from e
+    annotations = {**packed.document.annotations, SIGNATURE: bytes(signed).decode()}
+    return replace(packed, document=replace(packed.document, annotations=annotations))
+
+
+def _check_signature(name: ObjectName, at: Descriptor, oid: str) -> None:
+    """With ``PX_CACHE_KEYS``, a file of public keys, only what one of them has signed is taken."""
+    keys = os.environ.get(KEYS)
+    if not keys:
+        return
+    try:
+        said = verify(at.annotations.get(SIGNATURE, "").encode(), Path(keys))
+    except (UntrustedError, RuntimeError, OSError) as e:
+        raise DamagedError(f"{name} is not signed by a key in {keys}: {e}") from e
+    if said.split() != _statement(name, oid).split():
+        raise DamagedError(f"{name}: the signature is that of another object")
+
+
+def _statement(name: ObjectName, oid: str) -> bytes:
+    return f"{name} {oid}\n".encode()
 
 
 def tag_of(name: ObjectName) -> str:
