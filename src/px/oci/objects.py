@@ -43,7 +43,7 @@ EMPTY_DIGEST = digest_of(_EMPTY)
 """The config of every manifest here: OCI's document for what is not an image."""
 _CHUNK = 1 << 20
 # A base has a document of less than a megabyte.
-_LARGEST, _LARGEST_UNPACKED = 64 << 20, 512 << 20
+_LARGEST, _LARGEST_UNPACKED = 16 << 20, 128 << 20
 _KEY = re.compile(r"[0-9a-f]{64}")
 _REF = re.compile(r"[a-z-]+/[0-9a-f]{64}")
 
