@@ -105,8 +105,8 @@ def unpack_all(
     owners: dict[str, _Unpacker] = {}
     done = []
     for package, found in _decompressed(unpacking_order(packages), locate, how):
-        unpacker = _Unpacker(image, package, found.control, owners)
         try:
+            unpacker = _Unpacker(image, package, found.control, owners)
             done.append(unpacker.run(found.members, how.dropped))
         except (BadArchiveError, ValueError) as e:
             raise BadPackageError(package, str(e)) from e

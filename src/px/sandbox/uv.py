@@ -104,7 +104,7 @@ class UvBox:
         flags = ["--color", "never", "--no-progress", *(["--offline"] if context.offline else [])]
         command = shlex.join([_UV, *flags, *map(str, args)])
         # Copied even if uv failed; px looks at them only if it did not.  A build may have left a pipe there, or no end.
-        copy = f"timeout 20 head -c {LARGEST_LOCK + 1} --"
+        copy = f"timeout 5 head -c {LARGEST_LOCK + 1} --"
         copies = [f"{copy} {shlex.quote(str(path))} >{_BACK}/{n} 2>/dev/null" for n, path in enumerate(back)]
         spec = RunSpec(
             layers=self._layers(git=git),

@@ -167,7 +167,7 @@ def test_an_index_that_was_changed(mirror: Mirror, locks: Path, capsys: pytest.C
     mirror.files[path] = whole[:-30] + bytes([whole[-30] ^ 1]) + whole[-29:]
     assert "cannot be trusted" in failure(locks, capsys)
     mirror.files[path] = whole[:-30]
-    assert "cut off" in failure(locks, capsys)
+    assert "ends too early" in failure(locks, capsys)
 
 
 def test_a_package_that_the_index_does_not_name(

@@ -6,6 +6,7 @@ import os
 import shlex
 import signal
 import termios
+from pathlib import Path
 
 import pytest
 
@@ -256,7 +257,7 @@ def test_a_job_in_the_background_stops_when_it_reads(box: Driver) -> None:
         return terminal.expect("Stopped|Running")[0] == "Stopped"
 
     eventually("its stop", stopped)
-    assert _same_flags(terminal, before)
+    eventually("the settings", lambda: _same_flags(terminal, before))
     terminal.type("fg\n")
     terminal.expect(r"fg\r\n.*job.*\n")
     terminal.type("words\n")
@@ -312,6 +313,12 @@ def test_what_is_no_terminal_outside_is_none_inside(caller: Driver, line: str, e
     end(terminal)
 
 
+def _in_front(pids: list[int]) -> bool:
+    """Whether these are processes of the foreground group, and none is stopped."""
+    rows = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+    return bool(rows) and all(state != "T" and group == front for state, _, group, _, _, front, *_ in rows)
+
+
 def test_a_pipeline_can_be_stopped_continued_and_interrupted(box: Driver) -> None:
     terminal = shell(box)
     seconds = mark()
@@ -322,6 +329,8 @@ def test_a_pipeline_can_be_stopped_continued_and_interrupted(box: Driver) -> Non
     terminal.expect("host> ")
     terminal.type("fg\n")
     terminal.expect("cat")
+    # The shell says so before it gives the job the terminal and lets it go on.
+    eventually("its going on", lambda: _in_front(processes(seconds)))
     terminal.type("\x03")
     eventually("the end", lambda: not processes(seconds))
     terminal.expect("host> ")

@@ -19,7 +19,7 @@ from px.warm.spec import Reach
     ("text", "expected"),
     [
         ("api.example.org", Rule("api.example.org", (80, 443))),
-        ("PyPI.org.:443", Rule("api.example.org", (443,))),
+        ("API.Example.org.:443", Rule("api.example.org", (443,))),
         ("*.example.org:443,80", Rule("*.example.org", (80, 443))),
         ("db", Rule("db")),
         ("_service.example.org:1", Rule("_service.example.org", (1,))),

@@ -58,6 +58,7 @@ def _labels(packages: Sequence[PinnedPackage], chosen: Sequence[bool]) -> tuple[
 
 
 def gone_everywhere(found: Sequence[Checked]) -> list[str]:
-    """The pins that no archive has any more."""
-    asked = [set(one.gone) for one in found if not one.problem]
-    return sorted(set.intersection(*asked)) if asked else []
+    """The pins that no archive has any more; an archive that could not be asked may have any of them."""
+    if not found or any(one.problem for one in found):
+        return []
+    return sorted(set.intersection(*(set(one.gone) for one in found)))

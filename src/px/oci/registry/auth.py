@@ -156,7 +156,10 @@ def _host_of(name: str) -> str:
     Old configs have ``https://host/v1/`` where new ones have ``host``.  podman's ``host/team`` stays as it is: it is a
     login for a part of the host only.
     """
-    return urlsplit(name).netloc if "://" in name else re.sub(r"/(v[12]/?)?$", "", name)
+    try:
+        return urlsplit(name).netloc if "://" in name else re.sub(r"/(v[12]/?)?$", "", name)
+    except ValueError:
+        return name  # no address, so it is nobody's host
 
 
 def _decode(auth: str, path: Path, key: str) -> tuple[str, str]:
