@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -74,7 +73,7 @@ def remove(directory: Path) -> None:
 
     Every directory in it is moved to the top before it is emptied, so that no path ever gets long.
     """
-    unique = secrets.token_hex(16)
+    unique = os.urandom(16).hex()
     with _within(directory) as top:
         pending = [""]  # names of directories at the top; the first is the top itself
         moved = 0

@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from px.env.credentials import Credentials
 from px.errors import PxError
+from px.project.git.shadow import repository_of
 from px.project.manifest import FILE, OLD_MANIFESTS, Manifest
 from px.project.uv import patience
 from px.warm.spec import Mount
@@ -90,8 +91,20 @@ def beside(context: Context, args: Sequence[str | Path]) -> list[Mount]:
     """Everything outside the project that locking it may read."""
     named = [path for manifest in context.project.manifests for path in _path_sources(manifest)]
     named += context.project.locked_directories
-    shown = [*_shown(named, context, trusted=False), *indexes(context)]
+    shown = [*_shown(named, context, trusted=False), *indexes(context), *_history(context)]
     return [*shown, *_shown((context.directory / path for path in _paths(map(str, args))), context, trusted=True)]
+
+
+def _history(context: Context) -> list[Mount]:
+    """The repository of a project that is only a part of it: build backends ask git for versions."""
+    top = repository_of(context.root)
+    git = top / ".git" if top else None
+    found = git is not None and top != context.root and git.is_dir() and _computes_version(context)
+    return [Mount(git, os.fspath(git), read_only=True)] if git is not None and found else []
+
+
+def _computes_version(context: Context) -> bool:
+    return any("version" in m.project.get("dynamic", ()) for m in context.project.manifests)
 
 
 def indexes(context: Context) -> list[Mount]:
@@ -155,7 +168,9 @@ def _paths(texts: Iterable[str]) -> Iterator[str]:
 
 
 def ask_for_git(context: Context, args: Sequence[str | Path]) -> bool:
-    """Whether uv needs git for this project: bases have none."""
+    """Whether uv needs git for this project: bases have none.  Versions that are computed mostly come from git."""
+    if _computes_version(context):
+        return True
     files = [*(m.path for m in context.project.manifests), context.project.lock]
     texts = [*(path.read_bytes() for path in files if path.is_file()), *(str(a).encode() for a in args)]
     return any(_GIT.search(text) for text in texts)

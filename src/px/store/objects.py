@@ -241,6 +241,8 @@ class Store:
         self.home.tmp.mkdir(parents=True, exist_ok=True)
         grave = self.home.tmp / f"{os.getpid()}-{os.urandom(6).hex()}"
         path = self.path(kind, oid)
+        if not path.exists():
+            return
         path.chmod(0o755)  # only a user who may write to a directory can move it
         path.rename(grave)
         remove_tree(grave)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from px.errors import PxError
-from px.http import split_credentials
 from px.project.git.shadow import failure, git, git_without_repository, locate, shadow
 
 if TYPE_CHECKING:
@@ -42,7 +41,11 @@ def commit_of(directory: Path) -> Commit | None:
 
 def _remote(directory: Path) -> str:
     url = locate(directory).local().get("remote.origin.url", "")
-    return split_credentials(url)[0] if "://" in url and "@" in url else url
+    if "://" not in url or "@" not in url:
+        return url
+    from px.http import split_credentials  # its HTTP client takes longer to import than the rest of a second pack
+
+    return split_credentials(url)[0]
 
 
 def clone(top: Path, into: Path) -> None:
