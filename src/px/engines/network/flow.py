@@ -66,8 +66,10 @@ class Connection:
         client: socket.socket,
         server: socket.socket,
         on_end: Callable[[], None],
+        inside: socket.socket,
     ):
-        self._selector, self._on_end = selector, on_end
+        """``inside`` is the one of the two that is the sandbox's."""
+        self._selector, self._on_end, self._inside = selector, on_end, inside
         self._over = False
         self._sockets = (client, server)
         self._flows = (_Flow(client, server), _Flow(server, client))
@@ -75,6 +77,11 @@ class Connection:
             one.setblocking(False)
             with contextlib.suppress(OSError):  # it may be closed already, which the first move will show
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    @property
+    def owes(self) -> bool:
+        """Whether something that the sandbox has sent may still have to be passed on."""
+        return not self._over and not all(flow.finished for flow in self._flows if flow.source is self._inside)
 
     def advance(self, _: object = None) -> None:
         """Move bytes both ways, and wait for more."""

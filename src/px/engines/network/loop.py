@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     Work = Callable[[socket.socket], None]
 
 _LAST_TURNS = 20
+_PATIENCE = 5.0
 
 
 class Loop:
@@ -54,6 +55,11 @@ class Loop:
         self.selector.unregister(lifeline)
         for _ in range(_LAST_TURNS):
             self._serve(self.selector.select(0), lifeline)
+
+    def finish(self, pending: Callable[[], bool]) -> None:
+        """Serve as long as something is pending and goes on."""
+        while pending() and (ready := self.selector.select(_PATIENCE)):
+            self._serve(ready, -1)
 
     @staticmethod
     def _serve(ready: list[tuple[selectors.SelectorKey, int]], lifeline: int) -> bool:

@@ -40,9 +40,13 @@ class Relay:
         self._resolver = Resolver(policy, self._loop, self._refusals, self._listen)
         self._wide = {port for network, port in policy.ranges if network.version == 4 and network.num_addresses > 1}
         self._connections = self._listeners = 0
+        self._joined: set[Connection] = set()
         self._most = min(MOST, _raised_limit() // 8)
-        self.run = self._loop.run
-        """Serve until px is gone."""
+
+    def run(self, lifeline: int) -> None:
+        """Serve until the run is over, and pass on what the target sent before: without a relay the kernel would."""
+        self._loop.run(lifeline)
+        self._loop.finish(lambda: any(connection.owes for connection in self._joined))
 
     def prepare(self, orders: Sequence[inside.Order], published: Sequence[tuple[socket.socket, int]]) -> None:
         """Take over the sockets that the other half has made already."""
@@ -124,7 +128,7 @@ class Relay:
                 raise
             return server
 
-        self._loop.apart(partial(self._meet, visitor, "", port, reach))
+        self._loop.apart(partial(self._meet, visitor, "", port, reach))  # an empty host: this way in
 
     def _meet(
         self, client: socket.socket, host: str, port: int, reach: Callable[[], socket.socket]
@@ -134,15 +138,20 @@ class Relay:
             server = reach()
         except OSError as e:
             return partial(self._failed, client, host, port, e)
-        return partial(self._join, client, server)
+        return partial(self._join, client, server, client if host else server)
 
-    def _join(self, client: socket.socket, server: socket.socket) -> None:
+    def _join(self, client: socket.socket, server: socket.socket, inner: socket.socket) -> None:
+        def end() -> None:
+            self._joined.discard(connection)
+            self._ended()
+
         try:
-            connection = Connection(self._loop.selector, client, server, self._ended)
+            connection = Connection(self._loop.selector, client, server, end, inner)
         except OSError:
             abort(server)
             self._give_up(client)
         else:
+            self._joined.add(connection)
             connection.advance()
 
     def _failed(self, client: socket.socket, host: str, port: int, failure: OSError) -> None:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from px.warm.spec import Reach
 
-_PATIENCE_MS = 2000
-
 
 @contextmanager
 def relay(reach: Reach) -> Iterator[Callable[[int], None]]:
@@ -122,17 +120,19 @@ def _is_needed(channel: _socket.socket, lifeline: int, published: list[int]) -> 
 
 
 def _end(children: list[int]) -> None:
-    """The relay, the last one, sees that it is over, and says what it has still to say."""
+    """The relay, the last one, sees that it is over, and passes on and says what it still has."""
     last = os.pidfd_open(children[-1])
     waiting = select.poll()
     waiting.register(last, select.POLLIN)
-    if len(children) > 1:
-        waiting.poll(_PATIENCE_MS)
-    os.close(last)
-    for child in children:
-        os.kill(child, signal.SIGKILL)
-    for child in children:
-        os.waitpid(child, 0)
+    try:
+        if len(children) > 1:
+            waiting.poll()  # it gives up by itself if nothing moves
+    finally:
+        os.close(last)
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+        for child in children:
+            os.waitpid(child, 0)
 
 
 def _inside(relay: int, orders: list[inside.Order], pid_end: int, ready: int) -> None:
