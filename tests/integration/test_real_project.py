@@ -47,6 +47,7 @@ IMPORTS = (
 )
 
 
+@pytest.mark.slow
 def test_an_existing_uv_project(tmp_path: Path) -> None:
     root = tmp_path / "big"
     (root / "packages/worker/src/worker").mkdir(parents=True)

@@ -57,7 +57,13 @@ def test_build_requirements_are_not_installed_through_a_link(
     assert sorted(p.name for p in victim.iterdir()) == ["notes.txt"]
 
 
-@pytest.mark.parametrize("name", ["constraints", "requires.in", "settings", "hook.py", "answer.json"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "answer.json",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("constraints", "requires.in", "settings", "hook.py")),
+    ],
+)
 def test_nothing_that_px_writes_for_a_build_goes_through_a_link(
     warm: Home, tmp_path: Path, victim: Path, name: str
 ) -> None:

@@ -87,7 +87,9 @@ def test_a_build_while_locking_cannot_write_to_the_project(warm: Home, tmp_path:
     assert not (root / "planted.py").exists()
 
 
-@pytest.mark.parametrize("kind", ["link", "garbage", "huge", "fifo"])
+@pytest.mark.parametrize(
+    "kind", ["garbage", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("link", "huge", "fifo"))]
+)
 def test_a_lock_that_is_none_is_refused(warm: Home, tmp_path: Path, victim: Path, kind: str) -> None:
     """A build that replaces the lock by something else: it does not get into the project."""
     root = tmp_path / "careless"

@@ -140,7 +140,7 @@ LINKS = {
 }
 
 
-@pytest.mark.parametrize("target", ["there", "dangling"])
+@pytest.mark.parametrize("target", ["there", pytest.param("dangling", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("link", LINKS)
 def test_px_follows_no_link_in_its_state(plain: Path, victim: Path, link: str, target: str) -> None:
     """H4: .px/logs/px.log was opened through links; .gitignore and the link to the env were made through them."""
@@ -190,7 +190,13 @@ def test_a_target_cannot_change_the_px_that_started_it(plain: Path, when: str) -
     assert not (plain / ".venv/planted").exists()
 
 
-@pytest.mark.parametrize("name", ["bwrap", "uv", "git", "docker", "podman", "systemd-run", "newuidmap", "python3"])
+PROGRAMS = ("docker", "podman", "systemd-run", "newuidmap", "python3")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["bwrap", "uv", "git", *(pytest.param(n, marks=pytest.mark.slow) for n in PROGRAMS)],
+)
 def test_a_program_in_the_project_is_not_run(plain: Path, marker: Path, name: str) -> None:
     """An activated environment puts a directory in front of PATH that targets can write to."""
     binaries = plain / ".venv/bin"
@@ -240,7 +246,7 @@ def test_what_is_mounted_read_only_is_not_mounted_through_a_link(plain: Path, vi
 PIPES = [".gitignore", ".pxignore", "src/.gitignore", "src/plain_project/__init__.py", "uv.lock", "pyproject.toml"]
 
 
-@pytest.mark.parametrize("name", PIPES)
+@pytest.mark.parametrize("name", [PIPES[0], *(pytest.param(n, marks=pytest.mark.slow) for n in PIPES[1:])])
 def test_a_pipe_in_the_project_does_not_hold_px_up(plain: Path, name: str) -> None:
     """A target that wants to be a nuisance puts one where px reads."""
     plant = f"import os\nif os.path.exists({name!r}): os.unlink({name!r})\nos.mkfifo({name!r})"

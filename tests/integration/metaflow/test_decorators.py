@@ -61,6 +61,7 @@ def test_a_providers_decorator_and_with_sandbox(
     assert where(workspace, **s3) == [fresh.kind, "local"]
 
 
+@pytest.mark.slow
 def test_a_sandbox_with_settings_and_with_a_provider(
     workspace: Workspace, fresh: Server, s3: dict[str, str], written: Written
 ) -> None:

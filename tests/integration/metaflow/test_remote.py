@@ -126,6 +126,7 @@ def test_a_flow_at_a_provider(workspace: Workspace, fresh: Server, s3: dict[str,
     assert not any(FORWARDED.encode() in line for line in lines.seen)
 
 
+@pytest.mark.slow
 def test_a_flow_without_a_fork_server(workspace: Workspace, fresh: Server, s3: dict[str, str], tmp_path: Path) -> None:
     """There is none if its socket would have too long a path; Metaflow then starts each trampoline itself."""
     home = tmp_path / "a-long-name" / ("x" * 100)

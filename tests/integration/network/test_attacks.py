@@ -77,6 +77,7 @@ for n in range(100):
     assert said[-1] == "px: more hosts were refused; they are not shown"
 
 
+@pytest.mark.slow
 def test_more_connections_than_the_relay_has_room_for(world: World) -> None:
     code = """
 import resource, socket, time

@@ -187,6 +187,7 @@ def test_a_line_that_is_always_cut(shared: Project, tmp_path: Path) -> None:
         assert digest_at(server, "demo:1") == made.digest
 
 
+@pytest.mark.slow
 def test_a_registry_whose_disk_is_full(shared: Project, tmp_path: Path) -> None:
     with (
         small_disk(tmp_path / "disk", "20m") as disk,

@@ -82,11 +82,13 @@ def _uses(pid: int, home: Home) -> bool:
 BUILT = ("sandbox-base", "layer", "pkg-build", "profile", "runtime")
 
 
+@pytest.mark.slow
 def test_a_cold_build_killed(plain: Path, cold: Home, private_tmp: Path) -> None:
     kill_at_random_moments(plain, cold, BUILT, 3, "import plain_project")
     assert not list(private_tmp.iterdir())
 
 
+@pytest.mark.slow
 def test_a_package_build_killed(native: Path, own: Home, private_tmp: Path) -> None:
     kill_at_random_moments(native, own, ("pkg-build", "profile"), 3, "import answer42")
     assert not list(private_tmp.iterdir())

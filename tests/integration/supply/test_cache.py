@@ -111,7 +111,12 @@ def no_documents(server: OciRegistry) -> None:
         server.manifests[name] = (media_type, b"[]")
 
 
-@pytest.mark.parametrize("lie", [wrong_bytes, truncated, no_documents])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "lie", [wrong_bytes, pytest.param(truncated, marks=SLOW), pytest.param(no_documents, marks=SLOW)]
+)
 def test_a_cache_that_lies_is_refused_and_px_builds(
     lie: object, filled: OciRegistry, project: Path, kept: Home, fresh: Home
 ) -> None:
@@ -123,6 +128,7 @@ def test_a_cache_that_lies_is_refused_and_px_builds(
     assert run_px("store", "verify", "--offline", cwd=project, PX_HOME=str(fresh.root)).returncode == 0
 
 
+@pytest.mark.slow
 def test_objects_under_the_names_of_others_are_not_taken(
     filled: OciRegistry, project: Path, kept: Home, fresh: Home
 ) -> None:
