@@ -103,7 +103,11 @@ def seeded(warm_store: Store, tmp_path_factory: pytest.TempPathFactory) -> tuple
     return source, [base.oid, layer.oid, bytecode.oid]
 
 
-@pytest.mark.parametrize("variation", VARIATIONS, ids=lambda v: v.label)
+@pytest.mark.parametrize(
+    "variation",
+    [*VARIATIONS[:2], *(pytest.param(v, marks=pytest.mark.slow) for v in VARIATIONS[2:])],
+    ids=lambda v: v.label,
+)
 def test_one_oid(variation: Variation, seeded: tuple[Path, list[str]], warm_store: Store, reachable: Path) -> None:
     if variation.uid is not None:
         must_reach(reachable, REPO / "src" / "px")

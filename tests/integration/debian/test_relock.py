@@ -116,6 +116,7 @@ def test_a_package_that_is_missing(mirror: Mirror, archive: SignedArchive, tmp_p
     assert error.code == "PX900"
 
 
+@pytest.mark.slow
 def test_a_capability_whose_dependency_cannot_be_met(mirror: Mirror, archive: SignedArchive, tmp_path: Path) -> None:
     broken = [*PACKAGES[""], stanza("libbad", Depends="libworse"), stanza("libworse", Depends="libx (>= 9)")]
     archive.publish(mirror, {"": broken})
@@ -145,6 +146,7 @@ def test_debians_own_archive(debian: dict[str, BaseLock]) -> None:
 
 
 @pytest.mark.network
+@pytest.mark.slow
 def test_the_solver_agrees_with_apt(debian: dict[str, BaseLock], tmp_path: Path) -> None:
     """apt, on this host if it is the same Debian, chooses the same packages in the same versions."""
     release = platform.freedesktop_os_release()

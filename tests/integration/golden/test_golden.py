@@ -127,11 +127,12 @@ def ids(root: Path, home: Home, platform: str) -> dict[str, Any]:
             "3cd72e2627c71b1d51482864742cba632f51971f7b6123cb1ccee3e2835815de",
             "sha256:fc23e27ff8e99863dcee4daa63d25bfe24263de4b56c4195242b560671d1db2b",
         ),
-        (
+        pytest.param(
             "plain",
             "debian-12 arm64",
             "08fecbeaa9d6e8ccce23363ec6908217fa7bfa7dc7f166ab622e8e9a153eeacf",
             "sha256:211ade03806de7f12d0e2d1761b661344f2dde373c88cf0c403967d65189e621",
+            marks=pytest.mark.slow,
         ),
         (
             "numbers",
@@ -145,11 +146,12 @@ def ids(root: Path, home: Home, platform: str) -> dict[str, Any]:
             "ca92f89cf4313c370152c1c9aa7c00561c53672c946e9036e3bef78955c7118b",
             "sha256:fd088425c28f0bdad8317e18de459f0c336ebed4ad52041f52509b061a228e0b",
         ),
-        (
+        pytest.param(
             "web",
             "debian-13 arm64",
             "f8c174db91308fe5a1573059f469c59bc6ca044e23b9d3a8d9f6ba6d1739ad79",
             "sha256:397ee8e0c5b9c10d73f4d106128debddfcc3051de4304a8ee897e3d6f6aa4ae3",
+            marks=pytest.mark.slow,
         ),
         (
             "shop",

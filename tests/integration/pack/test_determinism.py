@@ -99,6 +99,7 @@ def compared(source: Project, directory: Path, warm: Home, *, both_cold: bool) -
     assert first["digest"] == second["digest"]
 
 
+@pytest.mark.slow
 def test_two_machines(template: Project, shared: Project, warm_home: Home, open_directory: Path) -> None:
     compared(template, open_directory, warm_home, both_cold=False)
 

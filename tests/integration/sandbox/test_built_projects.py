@@ -123,6 +123,7 @@ def test_a_project_with_an_extension_of_its_own(tmp_path: Path, warm: Home) -> N
     assert "px sandbox add postgres" in failed.stderr
 
 
+@pytest.mark.slow
 def test_scripts_that_only_setuptools_knows(tmp_path: Path, warm: Home) -> None:
     scripts = "[options.entry_points]\nconsole_scripts =\n    {} = old_style:main\n"
     write(

@@ -110,6 +110,7 @@ def test_a_target_killed_from_outside(synced: Path, alone: Home, private_tmp: Pa
     assert_nothing_remains(alone, private_tmp, mark)
 
 
+@pytest.mark.slow
 def test_interrupting_a_build(native: Path, cold: Home, private_tmp: Path) -> None:
     """Ctrl-C while everything is being made: a short word, 130, nothing left, and the next run just works."""
     command = [str(PX), "run", "--sandbox", "python", "-c", "pass"]

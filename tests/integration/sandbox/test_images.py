@@ -25,7 +25,9 @@ def layers(manifest: Path) -> dict[str, tuple[str, str]]:
     return {row["what"]: (row["kind"], row["oid"]) for row in json.loads(manifest.read_bytes())["layers"]}
 
 
-@pytest.mark.parametrize("what", ["base", "bytecode", "system", "env"])
+@pytest.mark.parametrize(
+    "what", ["env", *(pytest.param(w, marks=pytest.mark.slow) for w in ("base", "bytecode", "system"))]
+)
 def test_a_layer_that_is_gone_is_made_again(database: Path, own: Home, what: str) -> None:
     run_px("run", "--sandbox", "python", "-c", "pass", cwd=database)
     path = manifest_of(own, database)
