@@ -81,6 +81,7 @@ def test_px_home_is_not_visible_inside(inside: tuple[Path, str, str]) -> None:
         assert sorted(set(os.listdir(home)) - {"caches"}) == before
 
 
+@pytest.mark.slow
 def test_px_home_is_not_visible_in_a_volume(inside: tuple[Path, str, str], tmp_path: Path) -> None:
     root, home, place = inside
     look = "import os; print(os.listdir('/data/plain/' + place.removeprefix('/app/')))".replace("place", repr(place))
@@ -106,7 +107,9 @@ if os.path.isdir("{home.root}") and os.listdir("{home.root}"):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("part", ["", "store", "store/objects", "refs"])
+@pytest.mark.parametrize(
+    "part", ["store", *(pytest.param(p, marks=pytest.mark.slow) for p in ("", "store/objects", "refs"))]
+)
 def test_a_part_of_px_home_is_no_volume(warm: Home, tmp_path: Path, part: str) -> None:
     root = make_plain(tmp_path / "plain")
     volume = f"{warm.root / part}:/data:ro"
@@ -141,7 +144,9 @@ LINKS = {
 
 
 @pytest.mark.parametrize("target", ["there", pytest.param("dangling", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize(
+    "link", [*list(LINKS)[:2], *(pytest.param(n, marks=pytest.mark.slow) for n in list(LINKS)[2:])]
+)
 def test_px_follows_no_link_in_its_state(plain: Path, victim: Path, link: str, target: str) -> None:
     """H4: .px/logs/px.log was opened through links; .gitignore and the link to the env were made through them."""
     path = plain / LINKS[link]

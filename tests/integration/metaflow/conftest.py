@@ -250,3 +250,14 @@ def _wait_for(url: str) -> None:
         else:
             return
     raise AssertionError(url)
+
+
+# Whole flows take long.  Both providers share this code, so one of them stands for both in `make test`.
+WHOLE_FLOWS = ("test_backends_elsewhere.py", "test_decorators.py", "test_listing.py", "test_remote.py")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.name in WHOLE_FLOWS and "[daytona" in item.name:
+            item.add_marker(pytest.mark.slow)
