@@ -46,7 +46,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("base", [pytest.param("debian-12", marks=pytest.mark.slow), "debian-13"])
+@pytest.mark.slow
+@pytest.mark.parametrize("base", ["debian-12", "debian-13"])
 def test_its_unit_tests_pass_in_its_own_sandbox(repository: Path, warm_home: Home, base: str) -> None:
     need("bubblewrap")
     manifest, home = repository / "pyproject.toml", str(warm_home.root)

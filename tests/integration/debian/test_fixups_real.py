@@ -154,6 +154,7 @@ echo built
 """
 
 
+@pytest.mark.slow
 def test_the_builder_builds(bookworm: Base, warm_store: Store) -> None:
     layers = [bookworm.tree, *(layer.tree for layer in ensure_builder_layers(warm_store, bookworm, ["postgres"]))]
     assert shell(layers, BUILD) == "built\n"

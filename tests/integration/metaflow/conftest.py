@@ -253,7 +253,13 @@ def _wait_for(url: str) -> None:
 
 
 # Whole flows take long.  Both providers share this code, so one of them stands for both in `make test`.
-WHOLE_FLOWS = ("test_backends_elsewhere.py", "test_decorators.py", "test_listing.py", "test_remote.py")
+WHOLE_FLOWS = (
+    "test_backends_elsewhere.py",
+    "test_decorators.py",
+    "test_executor.py",
+    "test_listing.py",
+    "test_remote.py",
+)
 
 
 @pytest.hookimpl(tryfirst=True)

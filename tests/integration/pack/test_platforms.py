@@ -74,6 +74,7 @@ def emulated(root: Path, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout or done.stderr
 
 
+@pytest.mark.slow
 def test_another_architecture(shared: Project, tmp_path: Path) -> None:
     made = shared.pack("--platform", f"linux/{OTHER}", "--out", f"{tmp_path}/layout/")
     root = unpacked(tmp_path / "layout", "1.2.3", tmp_path / "bundle")

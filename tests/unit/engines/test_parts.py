@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from itertools import pairwise
 from pathlib import Path
 
@@ -110,7 +111,7 @@ def test_too_many_layers_for_one_mount_are_refused(tmp_path: Path) -> None:
 
 def test_other_engines_publish_ports_and_refuse_what_needs_the_relay(tmp_path: Path) -> None:
     def network(spec: RunSpec) -> list[str]:
-        found = Podman().options(spec, "name", tmp_path)
+        found = Podman().options(spec, "name", Path(tempfile.mkdtemp(dir=tmp_path)))
         return [f"{a} {b}" for a, b in pairwise(found) if a in ("--network", "--publish")]
 
     spec = RunSpec((), ("true",), {})
