@@ -186,6 +186,7 @@ def test_without_a_mirror_or_keys(
     monkeypatch.delenv("PX_ALPINE_MIRROR", raising=False)
     assert "does not know where Alpine's packages are" in failure(locks, capsys)
     monkeypatch.setenv("PX_ALPINE_MIRROR", "http://127.0.0.1:9/alpine")
+    monkeypatch.setenv("PX_ALPINE_KEYS", "/nowhere")
     assert "PX_ALPINE_KEYS does not name a directory" in failure(locks, capsys)
 
 
