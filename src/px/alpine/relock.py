@@ -50,6 +50,8 @@ class Archive:
     keys: Path
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     http: Http = field(default_factory=lambda: Http(connections=CONNECTIONS))
+    unreachable: set[Mirror] = field(default_factory=set)
+    """Those that are asked no more, because they did not answer once."""
 
     def get(self, path: str, read: Callable[[bytes], T]) -> T:
         """What ``read`` makes of the file, from the first mirror that has one that can be read.
@@ -57,12 +59,15 @@ class Archive:
         A mirror may be down, or in the middle of an update.  The error of the first one counts.
         """
         first: Exception | None = None
-        for mirror in self.mirrors:
+        # If none is left, the last one says why.
+        for mirror in [m for m in self.mirrors if m not in self.unreachable] or self.mirrors[-1:]:
             try:
                 return read(self.http.get(f"{mirror.main}/{path}"))
             except (FetchError, UntrustedError, BadArchiveError, _MismatchError, KeyError, ValueError) as e:
                 console.detail(f"{console.redact(mirror.main)}/{path}: {getattr(e, 'reason', e)}")
                 first = first or e
+                if isinstance(e, FetchError) and e.unreachable:
+                    self.unreachable.add(mirror)
         raise first or AssertionError("no mirrors")
 
 
