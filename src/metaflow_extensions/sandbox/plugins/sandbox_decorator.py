@@ -12,6 +12,7 @@ import gc
 import os
 import platform
 import sys
+import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from metaflow.decorators import StepDecorator
@@ -19,18 +20,13 @@ from metaflow.decorators import StepDecorator
 from metaflow_extensions.sandbox.plugins import backends, options, settings
 from metaflow_extensions.sandbox.plugins.backend import LocalStep
 from metaflow_extensions.sandbox.plugins.errors import BackendError, Unusable
+from metaflow_extensions.sandbox.plugins.report import facts
 from metaflow_extensions.sandbox.plugins.settings import setting, setting_number
 from metaflow_extensions.sandbox.plugins.variables import credential_files, forwarded
 
 if TYPE_CHECKING:
     from metaflow_extensions.sandbox.plugins.remote.fork_server import ForkServer
 
-# Fields of a task's metadata, and the variables that they are taken from.
-METADATA = {
-    "sandbox-backend": settings.BACKEND,
-    "sandbox-id": settings.SANDBOX_ID,
-    "sandbox-image": settings.IMAGE_ID,
-}
 DEPLOYERS = ("argo-workflows", "step-functions", "airflow")
 # The commands that start tasks. The others (show, logs, dump …) work without a key, an SDK or a datastore.
 RUNS = ("run", "resume")
@@ -323,12 +319,27 @@ class SandboxDecorator(StepDecorator):
         self._task = (str(run_id), step_name, str(task_id))
         if not self.active or not os.environ.get(settings.WORKLOAD):
             return
-        from metaflow.metadata_provider import MetaDatum
+        from metaflow import current
 
-        tags = [f"attempt_id:{retry_count}"]
-        facts = {field: os.environ[variable] for field, variable in METADATA.items() if os.environ.get(variable)}
-        entries = [MetaDatum(field=k, value=v, type=k, tags=tags) for k, v in facts.items()]
-        metadata.register_metadata(run_id, step_name, task_id, entries)
+        known = facts.at_start(os.environ, self.attributes, self.time_limit)
+        facts.register(metadata, self._task, known, retry_count)
+        current._update_env({facts.CURRENT: known})
+        self._began = time.monotonic()
+
+    def task_post_step(
+        self, step_name: str, flow: Any, graph: Any, retry_count: int, max_user_code_retries: int
+    ) -> None:
+        self._note_end(retry_count)
+
+    def task_exception(
+        self, exception: Any, step_name: str, flow: Any, graph: Any, retry_count: int, max_user_code_retries: int
+    ) -> None:
+        self._note_end(retry_count)
+
+    def _note_end(self, attempt: int) -> None:
+        """Before cards are made, which is when the task counts as finished."""
+        if hasattr(self, "_began"):
+            facts.register(self._metadata, self._task, facts.at_end(self._began), attempt)
 
     def task_finished(
         self, step_name: str, flow: Any, graph: Any, is_task_ok: bool, retry_count: int, max_user_code_retries: int
