@@ -25,7 +25,7 @@ LAYERS = (
     # SandboxBackend ABC + dataclasses, on top of the errors that everybody raises
     ("errors", "owner"),
     ("backend", "settings"),
-    ("options", "variables"),
+    ("options", "variables", "project_image"),
     # What a task notes about its sandbox, and the card that shows it
     ("report/*",),
     ("cards/*",),
@@ -39,7 +39,7 @@ LAYERS = (
     ("sandbox_executor",),
     ("sandbox_cli",),
     # Decorators, and what tells Metaflow about them
-    ("sandbox_decorator",),
+    ("sandbox_decorator", "environment/*"),
     ("__init__",),
 )
 SDKS = {"e2b", "daytona", "httpx"}

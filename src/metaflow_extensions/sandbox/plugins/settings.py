@@ -39,6 +39,14 @@ def setting(name: str) -> Any:
     return getattr(metaflow_config, name, None)
 
 
+def setting_flag(name: str) -> bool:
+    """A setting that is on or off; it comes as text from the environment, and as JSON from a file."""
+    value = str(setting(name) or "").lower()
+    if value not in ("", "0", "1", "false", "true", "no", "yes"):
+        raise Unusable(f"METAFLOW_{name}={value} is neither 1 nor 0.", fix=[f"Switch it on: export METAFLOW_{name}=1"])
+    return value in ("1", "true", "yes")
+
+
 def setting_number(name: str, *, least: int) -> int:
     value = setting(name)
     try:
