@@ -29,8 +29,8 @@ LAYERS = (
     # What a task notes about its sandbox, and the card that shows it
     ("report/*",),
     ("cards/*",),
-    # Concrete backends, on top of the parts of the local sandbox
-    ("local/*",),
+    # Concrete backends, on top of the parts of the local sandbox and of templates
+    ("local/*", "templates/*"),
     ("backends/*",),
     # Backend registry
     ("backends/__init__",),
@@ -161,7 +161,7 @@ def test_no_long_lists_of_parameters() -> None:
                 assert len([n for n in names if n not in ("self", "cls")]) < 6, f"{module}: {node.name}"
 
 
-@pytest.mark.parametrize("folder", ["", "backends", "cards", "local", "remote", "report"])
+@pytest.mark.parametrize("folder", ["", "backends", "cards", "local", "remote", "report", "templates"])
 def test_a_folder_has_at_most_a_dozen_files(folder: str) -> None:
     assert len(list((PLUGINS / folder).glob("*.py"))) <= 12
 

@@ -262,4 +262,5 @@ def _say(text: str) -> None:
 
 def _python() -> str:
     # -I -S: the runner needs only the standard library, and variables of the image must not add to it.
-    return "exec $(command -v python3 || command -v python) -I -S"
+    # A project's image has one of its own, which a login shell may not find.
+    return "exec $(command -v python3 || command -v python || echo /opt/px/env/bin/python) -I -S"
