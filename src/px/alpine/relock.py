@@ -73,7 +73,8 @@ def _index(archive: Archive, seeds: Seeds, repository: str, architecture: str) -
         return parse_index(_signed_index(archive.http.get(f"{url}/APKINDEX.tar.gz"), archive.keys), repository)
     except FetchError as e:
         problem = f"the index of {repository} cannot be fetched: {e.reason}"
-        raise PxError("PX900", base=base, problem=problem, why=[f"The address is {console.redact(url)}."]) from e
+        why, fix = [f"The address is {console.redact(url)}."], ["Check the network and the proxy."]
+        raise PxError("PX900", base=base, problem=problem, why=why, fix=fix, whole_fix=e.unreachable) from e
     except (UntrustedError, BadArchiveError, KeyError, ValueError) as e:
         problem = f"the index of {repository} cannot be trusted: {e}"
         raise PxError("PX900", base=base, problem=problem, why=[f"It came from {console.redact(url)}."]) from e

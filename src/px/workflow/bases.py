@@ -85,7 +85,8 @@ def newest_lock(
 ) -> tuple[BaseLock, Index]:
     """A lock of a base and some capabilities as the archive has them now, and the archive's index."""
     if context.offline:
-        raise PxError("PX900", base=base, problem="newer versions cannot be looked for offline", fix=[_ONLINE])
+        problem = "newer versions cannot be looked for offline"
+        raise PxError("PX900", base=base, problem=problem, fix=[_ONLINE], whole_fix=True)
     seeds = seeds_of(base)
     if seeds.name.startswith("alpine-"):
         raise PxError("PX900", base=base, problem="px has no pins of it that a project could take over")
