@@ -89,9 +89,9 @@ class Workspace:
     python: str = sys.executable
 
     def popen(self, flow: str, *args: str, **env: str) -> subprocess.Popen[str]:
-        """Start a flow; the test reads its output (both streams) and ends it."""
+        """Start a flow, of :func:`flows` or ``../…``; the test reads its output (both streams) and ends it."""
         return subprocess.Popen(
-            [self.python, str(flows() / flow), *args],
+            [self.python, flow if flow.startswith("../") else str(flows() / flow), *args],
             cwd=self.root,
             env={**self.env, **env},
             stdin=subprocess.DEVNULL,
