@@ -15,7 +15,7 @@ help:
 	@echo "make test-all  the long tests too"
 	@echo "make bench     side-by-side benchmarks, as ratios"
 	@echo "make lint      ruff and mypy only"
-	@echo "make docs      write the reference pages that are made from data"
+	@echo "make docs      write what is made from data and parsers: reference pages, manual pages, completions"
 
 # venv without ensurepip, because Debian ships that in a package of its own; the system's pip installs into it. It brings
 # uv, which px needs anyway, and uv brings the rest: pip takes minutes for it. Where uv cannot (an index that only pip
@@ -56,7 +56,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 docs: $(STAMP)
-	$(BIN)/python docs/generate.py
+	$(BIN)/python -m docs.generate
 
 clean:
 	rm -rf $(VENV) .make build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
