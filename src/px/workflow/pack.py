@@ -192,6 +192,9 @@ def _for_tasks(steps: Steps, options: PackOptions) -> tuple[tuple[Package, ...],
     from px.workflow.tasks.packages import task_packages
 
     store, derived = steps.derived.ground.context.store, steps.derived
+    if not any(p.name == "bash" for layer in steps.image.layers for p in layer.packages):
+        problem = "Metaflow starts tasks with bash, which it does not have"
+        raise PxError("PX900", base=steps.image.base, problem=problem)
     extra = task_packages(derived, options.tasks)
     if not extra:
         return (), ()
@@ -231,6 +234,8 @@ def _spec(steps: Steps, project: Project, commit: Commit | None, options: PackOp
         platform=Platform("linux", steps.derived.base.architecture),
         created=commit.time if commit else 0,
         env=env | task_variables(env["PATH"], steps.image.sbx_id) if options.tasks else env,
+        # A task makes a directory of its own, called metaflow, and a project may have one of that name.
+        workdir=HOME if options.tasks else APP,
         entrypoint=entrypoint,
         cmd=options.cmd or (() if entrypoint else ("python",)),
         ports=options.ports,

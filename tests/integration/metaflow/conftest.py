@@ -241,6 +241,25 @@ def s3(sandbox_home: Home) -> Iterator[dict[str, str]]:
         yield variables
 
 
+@contextmanager
+def metadata_service(directory: Path) -> Iterator[str]:
+    """A metadata service on loopback, as its address."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    program = (
+        "import uvicorn; from metaflow_local_service.server import create_app; "
+        f"uvicorn.run(create_app({str(directory)!r}), port={port}, log_level='critical')"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], cwd=directory)
+    try:
+        _wait_for(f"http://127.0.0.1:{port}/ping")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
 def _wait_for(url: str) -> None:
     for _ in range(300):
         try:
