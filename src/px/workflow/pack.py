@@ -192,6 +192,9 @@ def _for_tasks(steps: Steps, options: PackOptions) -> tuple[tuple[Package, ...],
     from px.workflow.tasks.packages import task_packages
 
     store, derived = steps.derived.ground.context.store, steps.derived
+    if not any(p.name == "bash" for layer in steps.image.layers for p in layer.packages):
+        problem = "Metaflow starts tasks with bash, which it does not have"
+        raise PxError("PX900", base=steps.image.base, problem=problem)
     extra = task_packages(derived, options.tasks)
     if not extra:
         return (), ()
