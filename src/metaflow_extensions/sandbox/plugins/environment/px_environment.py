@@ -13,9 +13,10 @@ from typing import Any
 from metaflow.metaflow_environment import MetaflowEnvironment
 
 from metaflow_extensions.sandbox.plugins import settings
-from metaflow_extensions.sandbox.plugins.environment.px_decorator import IMAGE, PxDecorator
+from metaflow_extensions.sandbox.plugins.environment.px_decorator import PxDecorator
 from metaflow_extensions.sandbox.plugins.errors import BackendError, Unusable
 from metaflow_extensions.sandbox.plugins.project_image import READ, ProjectImage, project_image
+from metaflow_extensions.sandbox.plugins.report.facts import SBX_ID
 
 # The decorators whose steps run in a container with the image that they name. Argo Workflows and Airflow give
 # @kubernetes to every step, and Step Functions gives @batch.
@@ -90,7 +91,7 @@ class PxEnvironment(MetaflowEnvironment):
     @classmethod
     def get_client_info(cls, flow_name: str, metadata: dict[str, str]) -> dict[str, str]:
         """``Task.environment_info``"""
-        return {"type": cls.TYPE, "sbx_id": metadata.get(IMAGE, "")}
+        return {"type": cls.TYPE, "sbx_id": metadata.get(SBX_ID, "")}
 
 
 def _has_own_image(decorator: Any) -> bool:
