@@ -77,14 +77,14 @@ class Cluster:
         assert done.code == 0, done.output
         return done
 
-    def ask(self, code: str) -> Any:
-        """A value of Metaflow's client."""
-        program = f"import json\nfrom metaflow import *\nnamespace(None)\nprint('\\n' + json.dumps({code}))"
+    def ask(self, code: str, before: str = "", **env: str) -> Any:
+        """A value of Metaflow's client; ``before`` are lines that come first."""
+        program = f"import json\nfrom metaflow import *\nnamespace(None)\n{before}\nprint('\\n' + json.dumps({code}))"
         with no_network():
             done = subprocess.run(
                 [sys.executable, "-c", program],
                 cwd=self.project.root,
-                env=self.env,
+                env={**self.env, **env},
                 capture_output=True,
                 text=True,
                 check=False,

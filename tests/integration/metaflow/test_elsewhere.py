@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,19 @@ from px.home import Home
 from .cluster import Cluster, running_cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
+# The metadata service of the tests takes no ids of tasks that a scheduler has given. Without a service, tasks leave
+# their metadata in the datastore, from where a client fetches it.
+LOCAL = {"METAFLOW_DEFAULT_METADATA": "local"}
+FETCH = """
+from metaflow.datastore import FlowDataStore
+from metaflow.metadata_provider.util import sync_local_metadata_from_datastore
+from metaflow.plugins import DATASTORES
+impl = next(d for d in DATASTORES if d.TYPE == "s3")
+store = FlowDataStore("ElsewhereFlow", None, storage_impl=impl, ds_root=impl.get_datastore_root_from_config(print))
+for step, task in {tasks}:
+    found = store.get_task_datastore("argo-elsewhere-1", step, task)
+    sync_local_metadata_from_datastore(".metaflow", found)
+"""
 ARTIFACTS = ("libpq", "total", "pip", "python", "installer")
 
 
@@ -29,12 +43,12 @@ def cluster(sandbox_home: Home, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield found
 
 
-def facts(cluster: Cluster, run: str) -> dict[str, Any]:
+def facts(cluster: Cluster, run: str, before: str = "", **env: str) -> dict[str, Any]:
     """What a run left: artifacts of its first step, and where its tasks say they ran."""
     task = f"Run('{run}')['start'].task"
     values = ", ".join(f"'{name}': {task}.data.{name}" for name in ARTIFACTS)
     places = f"'images': sorted({{t.metadata_dict.get('sandbox-image') for s in Run('{run}') for t in s}})"
-    return dict(cluster.ask(f"{{{values}, {places}, 'end': Run('{run}')['end'].task.data.total}}"))
+    return dict(cluster.ask(f"{{{values}, {places}, 'end': Run('{run}')['end'].task.data.total}}", before, **env))
 
 
 def latest(cluster: Cluster, flow: str = "ElsewhereFlow") -> str:
@@ -52,15 +66,17 @@ def test_one_sandbox_everywhere(cluster: Cluster, tmp_path: Path) -> None:
     cluster.run("elsewhere.py", "--environment=px", "run", "--with", "kubernetes")
     assert facts(cluster, latest(cluster)) == here
     assert cluster.ask(f"Run('{latest(cluster)}')['start'].task.metadata_dict['sandbox-backend']") == "kubernetes"
-    assert facts(cluster, argo_run(cluster, tmp_path)) == here
+    run, tasks = argo_run(cluster, tmp_path)
+    assert facts(cluster, run, FETCH.format(tasks=tasks), **LOCAL) == here
 
 
-def argo_run(cluster: Cluster, folder: Path) -> str:
-    """Run the containers of a compiled workflow one after the other, and say which run they are."""
-    done = cluster.run("elsewhere.py", "--environment=px", "argo-workflows", "create", "--only-json")
+def argo_run(cluster: Cluster, folder: Path) -> tuple[str, list[tuple[str, str]]]:
+    """Run the containers of a compiled workflow one after the other; the run that they are, and its tasks."""
+    done = cluster.run("elsewhere.py", "--environment=px", "argo-workflows", "create", "--only-json", **LOCAL)
     document = json.JSONDecoder().raw_decode(done.output[done.output.index("\n{") :].strip())[0]
     templates = {t["name"]: t for t in document["spec"]["templates"]}
     filled = {"workflow.name": "elsewhere-1", "workflow.creationTimestamp": "2020-01-01T00:00:00Z"}
+    tasks: list[tuple[str, str]] = []
     for task in next(t for t in templates.values() if "dag" in t)["dag"]["tasks"]:
         given = {p["name"]: p["value"] for p in task["arguments"]["parameters"]}
         values = filled | {f"inputs.parameters.{name}": fill(value, filled) for name, value in given.items()}
@@ -71,12 +87,29 @@ def argo_run(cluster: Cluster, folder: Path) -> str:
         out.chmod(0o777)
         command = [fill(word, values) for word in container["command"]]
         cluster.container([f"--volume={out}:/mnt/out"], container["image"], command, env)
-        filled[f"tasks.{task['name']}.outputs.parameters.task-id"] = (out / "task_id").read_text().strip()
-    return "ElsewhereFlow/argo-elsewhere-1"
+        tasks.append((task["name"], (out / "task_id").read_text().strip()))
+        filled[f"tasks.{task['name']}.outputs.parameters.task-id"] = tasks[-1][1]
+    return "ElsewhereFlow/argo-elsewhere-1", tasks
 
 
 def fill(text: str, values: dict[str, str]) -> str:
     return re.sub(r"{{([^}]+)}}", lambda found: values[found[1].strip()], str(text))
+
+
+def test_a_pod_is_ended_from_inside(cluster: Cluster) -> None:
+    """Metaflow runs this in a pod when the run is interrupted (kubernetes_job.py); the stand-in has no exec."""
+    done = cluster.run("elsewhere.py", "--environment=px", "argo-workflows", "create", "--only-json", **LOCAL)
+    image = json.JSONDecoder().raw_decode(done.output[done.output.index("\n{") :].strip())[0]
+    reference = next(t for t in image["spec"]["templates"] if "container" in t)["container"]["image"]
+    task = "echo begun; python -c 'import time; time.sleep(600)' & (sleep 600); wait"
+    start = ["run", "--detach", "--network=host", "--entrypoint=bash", reference, "-c", task]
+    container = cluster.engine.run(*start).stdout.strip()
+    while "begun" not in cluster.engine.run("logs", container).stdout:
+        time.sleep(0.1)
+    # It may end with the container, before it can say how it went.
+    cluster.engine.run("exec", container, "/bin/sh", "-c", "/sbin/killall5", check=False)
+    assert cluster.engine.run("wait", container).stdout.strip() == "143"
+    cluster.engine.run("rm", container)
 
 
 def test_only_what_is_new_is_pushed(cluster: Cluster) -> None:
