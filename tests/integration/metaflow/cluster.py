@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from px.home import Home
+from px.store.objects import Store
+from px.workflow.sandbox import bare_sandbox
 from tests.conftest import REPO
 from tests.integration.oci.registry_server import RunningRegistry, free_port, running_registry
-from tests.integration.pack.projects import Project
+from tests.integration.pack.projects import UV, Project
 from tests.support.dockerd import DockerEngine, running_docker
 from tests.support.needs import need
 from tests.support.offline import no_network
@@ -189,3 +191,35 @@ def _kubeconfig(folder: Path, api: str) -> Path:
     }  # fmt: skip
     path.write_text(json.dumps(document))
     return path
+
+
+def hand_made(engine: DockerEngine, folder: Path, packages: Sequence[str], *, skip: bool = True) -> str:
+    """An image as one makes it without px: Debian and its Python, and packages that are installed beside it.
+
+    Its Debian is px's base, unpacked: nothing else can be pulled on a test machine.  ``skip`` tells tasks that they
+    need not install anything.
+    """
+    root = folder / "root"
+    for tree in bare_sandbox(Store(Home.from_environment()), "debian-12").layers:
+        subprocess.run(["cp", "-a", "--no-preserve=ownership", f"{tree}/.", root], check=True)
+    subprocess.run(["chmod", "-R", "u+w", root], check=True)
+    (root / "usr/local/bin").mkdir(parents=True, exist_ok=True)
+    (root / "usr/local/bin/python").symlink_to("/usr/bin/python3")
+    site = root / "usr/local/lib/python3.11/dist-packages"
+    flags = ["--quiet", "--compile-bytecode", "--python-version", "3.11", "--target", str(site)]
+    subprocess.run([UV, "pip", "install", *flags, *packages], check=True)
+    variables = ["PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"]
+    variables += ["METAFLOW_SKIP_INSTALL_DEPENDENCIES=1"] if skip else []
+    changes = [f"--change=ENV {variable}" for variable in variables] + ["--change=WORKDIR /root"]
+    name = f"hand-made:{folder.name}"
+    with subprocess.Popen(["tar", "-C", root, "-c", "."], stdout=subprocess.PIPE) as tar:
+        done = subprocess.run(
+            [engine.client, "import", *changes, "-", name],
+            stdin=tar.stdout,
+            env=engine.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    return name

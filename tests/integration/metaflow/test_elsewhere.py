@@ -8,9 +8,12 @@ Metaflow compiles.  Image, command and environment are always Metaflow's, and a 
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ import pytest
 
 from px.home import Home
 
-from .cluster import Cluster, running_cluster
+from .cluster import Cluster, hand_made, running_cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 # The metadata service of the tests takes no ids of tasks that a scheduler has given. Without a service, tasks leave
@@ -101,7 +104,7 @@ def test_a_pod_is_ended_from_inside(cluster: Cluster) -> None:
     done = cluster.run("elsewhere.py", "--environment=px", "argo-workflows", "create", "--only-json", **LOCAL)
     image = json.JSONDecoder().raw_decode(done.output[done.output.index("\n{") :].strip())[0]
     reference = next(t for t in image["spec"]["templates"] if "container" in t)["container"]["image"]
-    task = "echo begun; python -c 'import time; time.sleep(600)' & (sleep 600); wait"
+    task = "echo begun; python -c 'import time; time.sleep(600)' & sleep 600; exit $?"
     start = ["run", "--detach", "--network=host", "--entrypoint=bash", reference, "-c", task]
     container = cluster.engine.run(*start).stdout.strip()
     while "begun" not in cluster.engine.run("logs", container).stdout:
@@ -138,3 +141,66 @@ def pushed(cluster: Cluster, *args: str) -> dict[str, int]:
     blobs = cluster.registry.storage / "docker/registry/v2/blobs/sha256"
     new = [digest.removeprefix("sha256:") for digest in cluster.registry.uploaded()[len(before) :]]
     return {digest: (blobs / digest[:2] / digest / "data").stat().st_size for digest in new}
+
+
+# --- ends: as with an image that somebody made by hand ---------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=["px", "hand-made"])
+def way(request: pytest.FixtureRequest, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Way:
+    """Two ways to the same tasks: the project's image, and one with the same packages that px has not made."""
+    if request.param == "px":
+        return Way(cluster, ("--environment=px",), "batch", 30)
+    image = hand_made(cluster.engine, tmp_path_factory.mktemp("image"), ["numpy", "boto3", "requests"])
+    return Way(cluster, (), f"batch:image={image}", 3)
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a run is started."""
+
+    cluster: Cluster
+    first: tuple[str, ...]
+    with_: str
+    width: int
+
+    def words(self, *args: str) -> list[str]:
+        return ["ends_elsewhere.py", *self.first, "run", "--with", self.with_, *args]
+
+
+def test_retry_timeout_catch_and_a_wide_foreach(way: Way) -> None:
+    way.cluster.run(*way.words("--how", "late", "--width", str(way.width)))
+    run = f"Run('{latest(way.cluster, 'EndsElsewhereFlow')}')"
+    found = way.cluster.ask(f"[{run}['again'].task.data.attempt, {run}['join'].task.data.squares, "
+                            f"str({run}['late'].task.data.too_late), len(list({run}['wide']))]")  # fmt: skip
+    assert found[0] == 1
+    assert found[1] == [n * n for n in range(way.width)]
+    assert "timed out after 0 hours, 1 minutes, 1 seconds" in found[2]
+    assert found[3] == way.width
+
+
+@pytest.mark.parametrize(("how", "said"), [("raise", "ValueError: on purpose"), ("exit", "exit code 7")])
+def test_a_step_that_fails(way: Way, how: str, said: str) -> None:
+    done = way.cluster.flow(*way.words("--how", how))
+    assert done.code == 1
+    assert said in done.output
+    assert "This failed task will not be retried" in done.output
+    assert not way.cluster.ask(f"Run('{latest(way.cluster, 'EndsElsewhereFlow')}').successful")
+
+
+def test_an_interrupted_run_leaves_no_container(way: Way) -> None:
+    process = way.cluster.popen(*way.words("--how", "sleep"))
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "asleep" in line:
+            break
+    else:
+        raise AssertionError("the task never began")
+    assert way.cluster.containers()
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=120)
+    assert process.returncode != 0
+    deadline = time.monotonic() + 60
+    while way.cluster.containers():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)

@@ -19,6 +19,14 @@ class EndsElsewhereFlow(FlowSpec):
         if self.how == "sleep":
             print("asleep", flush=True)
             time.sleep(600)
+        self.next(self.late)
+
+    @catch(var="too_late", print_exception=False)
+    @timeout(seconds=61)
+    @step
+    def late(self):
+        if self.how == "late":
+            time.sleep(600)
         self.next(self.again)
 
     @retry(times=2, minutes_between_retries=0)
@@ -30,14 +38,6 @@ class EndsElsewhereFlow(FlowSpec):
         if current.retry_count == 0:
             raise ValueError("the first attempt fails")
         self.items = list(range(self.width))
-        self.next(self.late)
-
-    @catch(var="too_late", print_exception=False)
-    @timeout(seconds=61)
-    @step
-    def late(self):
-        if self.how == "late":
-            time.sleep(600)
         self.next(self.wide, foreach="items")
 
     @step
