@@ -258,7 +258,9 @@ WHOLE_FLOWS = (
     "test_decorators.py",
     "test_executor.py",
     "test_listing.py",
+    "test_project_at_provider.py",
     "test_remote.py",
+    "test_templates.py",
 )
 
 
