@@ -47,8 +47,8 @@ class MakesTemplates(ABC):
 
     name: str
     provider: str
-    pull_fix: str
-    """How the provider gets to pull an image."""
+    build_fix: tuple[str, ...]
+    """What to do if the provider cannot make a template of an image."""
 
     @abstractmethod
     def find_template(self, name: str) -> TemplateInfo | None:
@@ -109,7 +109,7 @@ class MakesTemplates(ABC):
             if found is None:
                 raise
             if found.state == FAILED:  # to try it again at once would end the same way
-                raise Refused(e.what, fix=[self.pull_fix, *e.fix], read=_DOCS) from None
+                raise Refused(e.what, fix=[*self.build_fix, *e.fix], read=_DOCS) from None
             return False
         return True
 
