@@ -234,6 +234,8 @@ def _spec(steps: Steps, project: Project, commit: Commit | None, options: PackOp
         platform=Platform("linux", steps.derived.base.architecture),
         created=commit.time if commit else 0,
         env=env | task_variables(env["PATH"], steps.image.sbx_id) if options.tasks else env,
+        # A task makes a directory of its own, called metaflow, and a project may have one of that name.
+        workdir=HOME if options.tasks else APP,
         entrypoint=entrypoint,
         cmd=options.cmd or (() if entrypoint else ("python",)),
         ports=options.ports,

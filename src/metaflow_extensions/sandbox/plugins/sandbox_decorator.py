@@ -51,7 +51,7 @@ class SandboxDecorator(StepDecorator):
     memory : int, optional
         Memory in MB; as cpu.
     gpu : int, optional
-        Number of GPUs, where the backend has them.
+        Number of GPUs, where the backend has them. On this machine `@resources(gpu=1)` gives one too, if there is one.
     disk : int, optional
         Disk in MB, where the backend can choose it.
     image : str, optional
@@ -141,9 +141,20 @@ class SandboxDecorator(StepDecorator):
         if self.is_local:
             wished, own = merged, {k: v for k, v in self.attributes.items() if v not in (None, "")}
             merged = {k: v for k, v in merged.items() if k in own}
-            if "gpu" not in own and float(wished.get("gpu") or 0) and _words()[:1] == ["run"]:
-                logger(f"The step {self._step_name} wishes for gpu={wished['gpu']}; a local sandbox has none.")
+            if "gpu" not in own and float(wished.get("gpu") or 0) and (_words()[:1] or [""])[0] in RUNS:
+                merged |= self._wish_for_gpus(wished["gpu"], logger)
         self.attributes.update(merged)
+
+    def _wish_for_gpus(self, wished: str, logger: Any) -> dict[str, str]:
+        """The GPUs of ``@resources``, where this machine has them; a plain run does not fail without, either."""
+        from metaflow_extensions.sandbox.plugins.local.gpus import gpus_of
+
+        try:
+            gpus_of(options.whole_number({"gpu": wished}, "gpu") or 0)
+        except Unusable as e:
+            logger(f"The step {self._step_name} wishes for gpu={wished}, and gets none. {e.what}")
+            return {}
+        return {"gpu": wished}
 
     def _refuse_deployment(self) -> None:
         words = _words()
