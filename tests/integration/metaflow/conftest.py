@@ -183,7 +183,7 @@ def serving(kind: str, home: Home, *args: str) -> Iterator[Server]:
         yield Server(kind, process.stdout.readline().strip(), process)
     finally:
         process.stdin.close()
-        process.wait(timeout=30)
+        process.wait(timeout=240)  # it removes the images that it has unpacked: many small files
         process.stdout.close()
 
 
