@@ -15,19 +15,23 @@ help:
 	@echo "make test-all  the long tests too"
 	@echo "make bench     side-by-side benchmarks, as ratios"
 	@echo "make lint      ruff and mypy only"
-	@echo "make docs      write the reference pages that are made from data"
+	@echo "make docs      write what is made from data and parsers: reference pages, manual pages, completions"
 
-# venv without ensurepip, because Debian ships that in a package of its own; the system's pip installs into it.
-INSTALL = $(PYTHON) -m pip --python $(BIN)/python install --quiet --disable-pip-version-check
+# venv without ensurepip, because Debian ships that in a package of its own; the system's pip installs into it. It brings
+# uv, which px needs anyway, and uv brings the rest: pip takes minutes for it. Where uv cannot (an index that only pip
+# is configured for), pip does.
+PIP = $(PYTHON) -m pip --python $(BIN)/python install --quiet --disable-pip-version-check
+UV = $(BIN)/uv pip install --quiet --native-tls --python $(BIN)/python
 
 $(PX): pyproject.toml
 	@mkdir -p .make
 	test -x $(BIN)/python || $(PYTHON) -m venv --without-pip $(VENV)
-	$(INSTALL) -e .
+	$(PIP) 'uv>=0.9,<1'
+	$(UV) -e . || $(PIP) -e .
 	@touch $@
 
 $(STAMP): $(PX)
-	$(INSTALL) -e '.[dev]'
+	$(UV) -e '.[dev]' || $(PIP) -e '.[dev]'
 	@touch $@
 
 demo: $(PX)
@@ -52,7 +56,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 docs: $(STAMP)
-	$(BIN)/python docs/generate.py
+	$(BIN)/python -m docs.generate
 
 clean:
 	rm -rf $(VENV) .make build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

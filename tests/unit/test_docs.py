@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from docs import generate
 from px.cli.main import COMMANDS, make_parser
 from tests.conftest import REPO
 
@@ -35,13 +36,20 @@ def test_links_to_a_part_of_a_page_lead_to_a_heading(page: Path) -> None:
             assert part in {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}, f"{target}#{part}"
 
 
+def test_what_is_made_is_fresh() -> None:
+    """If this fails: make docs."""
+    made = generate.files()
+    assert {path.name for path in (REPO / "docs/man").iterdir()} == {p.name for p in made if p.parent.name == "man"}
+    assert [path.name for path, text in made.items() if path.read_text(encoding="utf-8") != text] == []
+
+
 def shown_commands() -> list[tuple[str, list[str]]]:
     """Every ``px`` command line in a block of code: the page, and its words as far as they are px's."""
     found = []
     for page in PAGES:
         for block in re.findall(r"^```.*?\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
             for line in re.findall(r"^(?:\$ | *- run: )?((?:[A-Z_]+=\S+ )*px [a-z].*)$", block, re.MULTILINE):
-                for part in re.split(r" && | < | [|] ", line):
+                for part in re.split(r" && | [<>] | [|] ", line):
                     words = shlex.split(part, comments=True)
                     while words and "=" in words[0]:
                         words = words[1:]
