@@ -74,6 +74,7 @@ NEEDS = {
     "control groups": Need(machine.control_groups, hint="sudo make test"),
     "CPython 3.12": Need(machine.python("3.12"), hint="pyenv install 3.12", in_ci=False),
     "CPython 3.13": Need(machine.python("3.13"), hint="pyenv install 3.13", in_ci=False),
+    "chromium": Need(runs("chromium", "--version"), ("chromium",), long=True),
     "docker-registry": _program("docker-registry", "--version"),
     "dockerd": Need(every(runs("dockerd", "--version"), runs("docker", "--version")), ("docker.io", "docker-cli")),
     "git": _program("git", "--version"),
