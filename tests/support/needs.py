@@ -81,6 +81,7 @@ NEEDS = {
     "fish": Need(runs("fish", "--version"), ("fish",), long=True),
     "iproute2": _program("ip", "-Version", packages=("iproute2",)),
     "htpasswd": _program("htpasswd", "-nb", "user", "password", packages=("apache2-utils",)),
+    "make": _program("make", "--version"),
     "man": Need(runs("man", "--version"), ("man-db",), long=True),
     "musl": _program("musl-gcc", "--version", packages=("musl", "musl-tools", "gcc")),
     "network namespaces": Need(runs("unshare", "--net", "true"), hint="give the tests CAP_SYS_ADMIN"),

@@ -12,7 +12,8 @@ import pytest
 
 from px import __version__, console
 from px.__main__ import main
-from px.cli.main import COMMANDS, GROUPS, run
+from px.cli.commands import run as run_command
+from px.cli.main import COMMANDS, GROUPS, make_parser, run
 from px.errors import EXIT_INTERNAL
 from px.warm.target import OnHost, resolve
 from tests.support.px import PX, run_px
@@ -21,6 +22,24 @@ from tests.support.px import PX, run_px
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
     assert capsys.readouterr().out == f"px {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "gpu", "rest"),
+    [
+        ("--sandbox --gpu train.py --gpu", "all", ["train.py", "--gpu"]),
+        ("--gpu=2 --sandbox train.py", "2", ["train.py"]),
+        ("--sandbox --gpu 2 train.py 3", "2", ["train.py", "3"]),
+        ("--sandbox --gpu all train.py", "all", ["train.py"]),
+        ("--sandbox -e A=1 --gpu --network none x", "all", ["x"]),
+        ("--sandbox x --gpu", None, ["x", "--gpu"]),
+    ],
+)
+def test_a_flag_whose_value_may_be_left_out(words: str, gpu: str | None, rest: list[str]) -> None:
+    parser = make_parser("run")
+    run_command.configure(parser)
+    args = parser.parse_args(run_command.arrange(parser, words.split()))
+    assert (args.gpu, [args.target, *args.arguments]) == (gpu, rest)
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:

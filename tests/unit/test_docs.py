@@ -66,9 +66,10 @@ def test_commands_in_the_pages_are_commands_of_px(capsys: pytest.CaptureFixture[
         assert name, f"{page}: px {' '.join(words)}"
         arguments = words[len(name.split()) :]
         parser = make_parser(name)
-        importlib.import_module(f"px.cli.commands.{COMMANDS[name].module}").configure(parser)
+        module = importlib.import_module(f"px.cli.commands.{COMMANDS[name].module}")
+        module.configure(parser)
         try:
-            parser.parse_args(arguments)
+            parser.parse_args(module.arrange(parser, arguments) if hasattr(module, "arrange") else arguments)
         except SystemExit:
             pytest.fail(f"{page}: px {' '.join(words)}\n{capsys.readouterr().err}")
 
