@@ -30,7 +30,7 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": [],
 }
-html_sidebars = {"index": []}
+html_sidebars: dict[str, list[str]] = {"index": []}
 # Terminal output and configuration that no highlighter has a name for is shown as it is.
 highlight_language = "none"
 suppress_warnings = ["misc.highlighting_failure"]

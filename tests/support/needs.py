@@ -67,6 +67,7 @@ NEEDS = {
     "bubblewrap": Need(machine.bubblewrap, hint="px doctor"),
     "bwrap on PATH": _program("bwrap", "--version", packages=("bubblewrap",)),
     "busybox": _program("/bin/busybox", "true", packages=("busybox-static",)),
+    "Chromium": Need(runs("chromium", "--version"), ("chromium", "fonts-dejavu-core"), long=True),
     "compilers of px-init": Need(
         every(machine.gcc("x86_64", GCC), machine.gcc("aarch64", GCC)),
         ("gcc", "linux-libc-dev", "gcc-aarch64-linux-gnu", "linux-libc-dev-arm64-cross"),
@@ -74,7 +75,6 @@ NEEDS = {
     "control groups": Need(machine.control_groups, hint="sudo make test"),
     "CPython 3.12": Need(machine.python("3.12"), hint="pyenv install 3.12", in_ci=False),
     "CPython 3.13": Need(machine.python("3.13"), hint="pyenv install 3.13", in_ci=False),
-    "chromium": Need(runs("chromium", "--version"), ("chromium",), long=True),
     "docker-registry": _program("docker-registry", "--version"),
     "dockerd": Need(every(runs("dockerd", "--version"), runs("docker", "--version")), ("docker.io", "docker-cli")),
     "git": _program("git", "--version"),
