@@ -47,6 +47,8 @@ class Need:
     """What to do where no package helps."""
     in_ci: bool = True
     """Whether CI must have it; what px itself does not depend on may be missing there, and is listed."""
+    alone: bool = False
+    """Installed when a test asks for it, and not with everything else: it is large, and few tests use it."""
 
     @property
     def how(self) -> str:
@@ -65,6 +67,7 @@ NEEDS = {
     "bubblewrap": Need(machine.bubblewrap, hint="px doctor"),
     "bwrap on PATH": _program("bwrap", "--version", packages=("bubblewrap",)),
     "busybox": _program("/bin/busybox", "true", packages=("busybox-static",)),
+    "Chromium": Need(runs("chromium", "--version"), ("chromium", "fonts-dejavu-core"), alone=True),
     "compilers of px-init": Need(
         every(machine.gcc("x86_64", GCC), machine.gcc("aarch64", GCC)),
         ("gcc", "linux-libc-dev", "gcc-aarch64-linux-gnu", "linux-libc-dev-arm64-cross"),
@@ -140,7 +143,8 @@ def _problem(name: str) -> str | None:
 
 def _packages(needed: Need) -> list[str]:
     """What to install now: in CI all that is missing, because one run of apt takes less time than many."""
-    wanted = [n for n in NEEDS.values() if n.packages and n.check() is not None] if IN_CI else [needed]
+    wanted = [n for n in NEEDS.values() if n.packages and not n.alone and n.check() is not None] if IN_CI else []
+    wanted += [needed]
     return sorted({package for n in wanted for package in n.packages})
 
 

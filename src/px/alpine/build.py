@@ -101,7 +101,9 @@ def _unpack(store: Store, lock: BaseLock, packages: Sequence[PinnedPackage], ima
     sources = () if store.offline and not os.environ.get("PX_ALPINE_MIRROR") else (mirror(lock.name),)
     paths = ensure_packages(store, lock, packages, sources)
     try:
-        with console.progress(f"Unpacking {len(packages)} Alpine packages", sum(p.size for p in packages)) as bar:
+        with console.progress(
+            f"Unpacking {console.counted(len(packages), 'Alpine package')}", sum(p.size for p in packages)
+        ) as bar:
             return unpack_all(
                 image, packages, lambda p: paths[p.name], Reading(load, on_done=lambda p: bar.advance(p.size))
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from px import console
 from px.cli.answer import emit
 from px.errors import PxError
 from px.sandbox.layers.base import locks_directories
@@ -36,6 +37,13 @@ def main(args: argparse.Namespace, context: Context) -> int:
             lines = relock_base(seeds, architecture, directory, dry_run=args.dry_run)
             changes[f"{name}-{architecture}"] = lines
             if not args.json:
-                print("\n".join([f"{name} {architecture}: {len(lines)} changes", *(f"  {line}" for line in lines)]))
-    emit(args, f"{len(changes)} locks", {"directory": str(directory), "changes": changes})
+                print(
+                    "\n".join(
+                        [
+                            f"{name} {architecture}: {console.counted(len(lines), 'change')}",
+                            *(f"  {line}" for line in lines),
+                        ]
+                    )
+                )
+    emit(args, console.counted(len(changes), "lock"), {"directory": str(directory), "changes": changes})
     return 0
