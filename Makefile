@@ -17,17 +17,21 @@ help:
 	@echo "make lint      ruff and mypy only"
 	@echo "make docs      write the reference pages that are made from data"
 
-# venv without ensurepip, because Debian ships that in a package of its own; the system's pip installs into it.
-INSTALL = $(PYTHON) -m pip --python $(BIN)/python install --quiet --disable-pip-version-check
+# venv without ensurepip, because Debian ships that in a package of its own; the system's pip installs into it. It brings
+# uv, which px needs anyway, and uv brings the rest: pip takes minutes for it. Where uv cannot (an index that only pip
+# is configured for), pip does.
+PIP = $(PYTHON) -m pip --python $(BIN)/python install --quiet --disable-pip-version-check
+UV = $(BIN)/uv pip install --quiet --native-tls --python $(BIN)/python
 
 $(PX): pyproject.toml
 	@mkdir -p .make
 	test -x $(BIN)/python || $(PYTHON) -m venv --without-pip $(VENV)
-	$(INSTALL) -e .
+	$(PIP) 'uv>=0.9,<1'
+	$(UV) -e . || $(PIP) -e .
 	@touch $@
 
 $(STAMP): $(PX)
-	$(INSTALL) -e '.[dev]'
+	$(UV) -e '.[dev]' || $(PIP) -e '.[dev]'
 	@touch $@
 
 demo: $(PX)

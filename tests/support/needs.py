@@ -80,6 +80,7 @@ NEEDS = {
     "git": _program("git", "--version"),
     "iproute2": _program("ip", "-Version", packages=("iproute2",)),
     "htpasswd": _program("htpasswd", "-nb", "user", "password", packages=("apache2-utils",)),
+    "make": _program("make", "--version"),
     "musl": _program("musl-gcc", "--version", packages=("musl", "musl-tools", "gcc")),
     "network namespaces": Need(runs("unshare", "--net", "true"), hint="give the tests CAP_SYS_ADMIN"),
     "OCI schemas": Need(machine.directory(OCI_SCHEMAS), ("golang-github-opencontainers-image-spec-dev",)),

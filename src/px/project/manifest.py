@@ -59,7 +59,8 @@ class Manifest:
                 self._fail(f"tool.px.env has a variable that cannot exist: {name!r}")
         self._expect_strings("tool.px.test", self.tool("px").get("test", []))
         self._expect("tool.px.cache", self.tool("px").get("cache", ""), str)
-        known = {"cache", "env", "test", "sandbox"}
+        self._expect("tool.px.registry", self.tool("px").get("registry", ""), str)
+        known = {"cache", "env", "registry", "test", "sandbox"}
         for key in self.tool("px"):
             if key not in known:
                 self._fail(f"[tool.px] has no key {key!r} (known: {', '.join(sorted(known))})")
@@ -80,6 +81,11 @@ class Manifest:
     def cache(self) -> str:
         """The repository of the shared cache; empty if the project names none."""
         return str(self.tool("px").get("cache", ""))
+
+    @property
+    def registry(self) -> str:
+        """The registry that the images of the project's tasks go to; empty if the project names none."""
+        return str(self.tool("px").get("registry", ""))
 
     @property
     def project(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from px import console
 from px.cli.answer import emit
 from px.errors import PxError
-from px.sandbox.layers.base import locks_directories
+from px.sandbox.layers.base import lock_directory
 from px.workflow.bases import architectures_of, relock_base, seeds_of
 
 if TYPE_CHECKING:
@@ -27,23 +27,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
-    directory: Path = args.out if args.out is not None else locks_directories()[0]
     changes: dict[str, object] = {}
     for name in args.name:
         seeds = seeds_of(name)
+        directory: Path = args.out or lock_directory(name)
         if context.offline:
             raise PxError("PX900", base=name, problem="it cannot be locked offline", fix=["Run it without --offline."])
         for architecture in architectures_of(seeds, args.architecture):
             lines = relock_base(seeds, architecture, directory, dry_run=args.dry_run)
             changes[f"{name}-{architecture}"] = lines
             if not args.json:
-                print(
-                    "\n".join(
-                        [
-                            f"{name} {architecture}: {console.counted(len(lines), 'change')}",
-                            *(f"  {line}" for line in lines),
-                        ]
-                    )
-                )
+                print(f"{name} {architecture}: {console.counted(len(lines), 'change')} in {directory}")
+                print(*(f"  {line}" for line in lines), sep="\n")
     emit(args, console.counted(len(changes), "lock"), {"directory": str(directory), "changes": changes})
     return 0

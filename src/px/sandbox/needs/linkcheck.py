@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from px.errors import PxError
 from px.sandbox.needs import sonames
 from px.sandbox.needs.inspection import is_script, required_paths
-from px.sandbox.needs.merged import Contents, Merged, merge
+from px.sandbox.needs.merged import MUSL_ITSELF, Contents, Merged, merge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -89,6 +89,8 @@ class _Checker:
         """Find a library as the loader would; the wrong architecture is passed over, as it does."""
         if "/" in soname:
             return self.merged.at(posixpath.normpath(soname).lstrip("/"))
+        if MUSL_ITSELF.fullmatch(soname) and (musl := self.merged.musl(record.elf.machine)) is not None:
+            return musl
         for directory in self.merged.search_path(record):
             found = self._in(directory, soname, record)
             if found is not None:
@@ -108,6 +110,8 @@ class _Checker:
         return found if same else None
 
     def _versions(self, record: ElfFile, libraries: Mapping[str, ElfFile | None]) -> Iterator[Problem]:
+        if self.merged.musl(record.elf.machine) is not None:
+            return  # its loader does not look at versions
         for soname, version in record.elf.version_needs:
             library = libraries.get(soname)
             # A library without any versions satisfies all: the loader only mutters.
@@ -136,7 +140,7 @@ def _judge(problems: list[Problem], merged: Merged) -> Iterator[Problem]:
             continue
         if owner not in required:
             required[owner] = _required(owner, groups[owner])
-        known = problem.kind != _LIBRARY or bool(problem.bases)
+        known = problem.kind != _LIBRARY or bool(problem.bases or problem.capability)
         # Programs inside a package are often there for several systems (SpeechRecognition has flac for 32 bits too).
         known = known and not (distribution and problem.kind == _INTERPRETER and not is_script(problem.file))
         package = owner.partition(":")[2] or None
@@ -172,7 +176,7 @@ def _is_system_essential(record: ElfFile) -> bool:
 
 
 def owners_of(merged: Merged) -> dict[str, str]:
-    """Path -> ``python:NAME`` by the RECORDs in the image, ``system:NAME`` by dpkg's lists of md5sums."""
+    """Path -> ``python:NAME`` by the RECORDs in the image, ``system:NAME`` by the database of dpkg or apk."""
     owners: dict[str, str] = {}
     for path in merged.files:
         if path.endswith(".dist-info/RECORD"):
@@ -185,7 +189,22 @@ def owners_of(merged: Merged) -> dict[str, str]:
             for line in merged.read(path).splitlines():
                 real = merged.canonical(line.rpartition("  ")[2].lstrip("/"))
                 owners.setdefault(real or line, f"system:{name}")
+        elif path == "lib/apk/db/installed":
+            owners |= {real: f"system:{name}" for real, name in _apk_files(merged.read(path))}
     return owners
+
+
+def _apk_files(database: str) -> Iterator[tuple[str, str]]:
+    """(path, package): ``P:`` names a package, ``F:`` a directory of it, and ``R:`` a file in that."""
+    name = directory = ""
+    for line in database.splitlines():
+        kind, value = line[:2], line[2:]
+        if kind == "P:":
+            name = value
+        elif kind == "F:":
+            directory = value
+        elif kind == "R:":
+            yield posixpath.join(directory, value), name
 
 
 def _record_path(line: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import uuid
 from functools import cache
 from pathlib import Path
@@ -125,6 +126,8 @@ class LocalEntrypoint(list[str]):
             "time_limit": self._step.time_limit,
             "parent": os.getpid(),
             "machine": machine(),
+            "asked": time.time(),
+            "timing": [settings.CREATE_TOOK, settings.STARTED_AT],
             "labels": task_labels(task.flow_name, task.run_id, task.step, task.task_id, task.retries),
         }
 
