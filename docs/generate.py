@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from px.errors import EXIT_BY_FAMILY, catalogue
+from px.sandbox.schema import encoded
 
 HERE = Path(__file__).parent
+ROOT = HERE.parent
 FAMILIES = {
     "0": "project and command line",
     "1": "manifest and lock",
@@ -42,4 +44,5 @@ def errors() -> str:
 
 
 if __name__ == "__main__":
+    (ROOT / "src" / "px" / "data" / "partial-px.json").write_text(encoded())
     (HERE / "reference" / "errors.md").write_text(errors())
