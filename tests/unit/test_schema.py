@@ -7,7 +7,7 @@ import re
 import tomllib
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jsonschema
 import pytest
@@ -26,7 +26,7 @@ PROJECT = '[project]\nname = "shop"\nversion = "1"\n'
 
 @pytest.fixture(scope="module")
 def validate() -> api.Validator:
-    return api.Validator(plugins=[plugins.PluginWrapper("px", schema.tool_schema)])
+    return api.Validator(plugins=[plugins.PluginWrapper("px", cast("Any", schema.tool_schema))])
 
 
 def px_refuses(path: Path) -> str | None:
