@@ -17,7 +17,7 @@ from px.sandbox.report.page.explain import explain_page
 from tests.support.chromium import Chromium
 from tests.support.px import run_px
 from tests.unit.sandbox.report.test_explain import explanation
-from tests.unit.sandbox.report.test_page import contents, hostile_page
+from tests.unit.sandbox.report.test_page import contents, hostile_page, large_explanation
 
 pytestmark = pytest.mark.slow
 SHOWN = (
@@ -120,6 +120,23 @@ def test_what_packages_say_runs_nothing(browser: Chromium, tmp_path: Path) -> No
     opened(browser, page)
     assert browser.run("document.querySelectorAll('img').length") == 0
     assert browser.run("typeof window.evil") == "undefined"
+
+
+def test_a_graph_that_is_too_large_to_see_at_once(browser: Chromium, tmp_path: Path) -> None:
+    page = tmp_path / "large.html"
+    page.write_bytes(explain_page("large", large_explanation(), contents("a")))
+    opened(browser, page)
+    buttons = "[...document.querySelectorAll('#graph button')]"
+    seen = f"{buttons}.filter((b) => b.offsetParent).map((b) => b.firstChild.textContent)"
+    assert browser.run(seen) == ["opengl"]
+    browser.run("document.querySelector('#graph button[tabindex=\"0\"]').focus()")
+    browser.press("Enter")
+    assert len(browser.run(seen)) > 300
+    browser.press("ArrowLeft", "ArrowLeft", "Enter")
+    assert len(browser.run(seen)) < 30
+    browser.press("Escape")
+    assert browser.run(seen) == ["opengl"]
+    assert browser.run("document.activeElement.innerText") == "opengl"
 
 
 def test_hundreds_of_packages(browser: Chromium, tmp_path: Path) -> None:

@@ -106,22 +106,28 @@ def test_the_same_sandbox_gives_the_same_bytes() -> None:
     assert made[0] == made[1]
 
 
-def test_hundreds_of_packages_and_files_stay_a_page() -> None:
+BROUGHT = tuple(f"lib{i}" for i in range(60))
+
+
+def large_explanation() -> Explanation:
     reasons = tuple(
         Reason("elf", f"p{i}", "1", f"p{i} needs it", f"lib/p{i}/part{j}.so", "libGL.so.1")
         for i in range(300)
         for j in range(50)
     )
     base = explanation(SandboxManifest())
-    brought = tuple(f"lib{i}" for i in range(60))
-    many = Explanation(
+    return Explanation(
         **{
             **vars(base),
-            "capabilities": (ExplainedCapability("opengl", "OpenGL", False, reasons, brought),),
-            "packages": tuple(Package(SYSTEM, name, "1", 1, ()) for name in brought),
+            "capabilities": (ExplainedCapability("opengl", "OpenGL", False, reasons, BROUGHT),),
+            "packages": tuple(Package(SYSTEM, name, "1", 1, ()) for name in BROUGHT),
         }
     )
-    found = graph(many, dict.fromkeys(brought, 1000)).as_json()
+
+
+def test_hundreds_of_packages_and_files_stay_a_page() -> None:
+    many = large_explanation()
+    found = graph(many, dict.fromkeys(BROUGHT, 1000)).as_json()
     nodes = found["nodes"]
     assert isinstance(nodes, list)
     columns = [sum(1 for node in nodes if node["column"] == column) for column in range(5)]
