@@ -27,12 +27,20 @@ class Settings:
     level = NORMAL
     color = False
     bars = False
+    patience = 2.0
+    """After so many seconds px says what it waits for."""
     log: Path | None = None
     shown: Work | None = None
     """What has the last line of the screen.  There is room for one: other work at the same time has none."""
 
 
+def _patience(text: str) -> float:
+    return float(text) if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", text) else Settings.patience
+
+
 settings = Settings()
+# Metaflow's extension uses px as a library, and never comes to `configure`.
+settings.patience = _patience(os.environ.get("PX_PATIENCE", ""))
 _lock = threading.Lock()
 # To the start of the line, then erase it.
 _CLEAR = "\r\x1b[2K"
@@ -54,6 +62,7 @@ def configure(*, level: int, color: bool | None) -> None:
     if color is None:
         color = terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     settings.level = level
+    settings.patience = _patience(os.environ.get("PX_PATIENCE", ""))
     settings.color = color
     settings.bars = terminal and not in_ci() and level >= NORMAL and os.environ.get("TERM") != "dumb"
 
@@ -133,11 +142,9 @@ def warn(text: str) -> None:
 
 # --- work that takes time ---------------------------------------------------------------------------------------------
 
-PATIENCE = 2.0
-"""After so many seconds px says what it waits for."""
 _TICK = 0.5
-# Without a terminal there is a line when px begins to wait, and then fewer and fewer of them.
-_LINES = (PATIENCE, 10.0, 30.0, 60.0)
+# Without a terminal there is a line when patience ends, and then fewer and fewer of them.
+_LINES = (10.0, 30.0, 60.0)
 
 
 class Work:
@@ -146,7 +153,7 @@ class Work:
     def __init__(self, label: str, *, at_once: bool = False):
         self.label = label
         self.started = time.monotonic()
-        self.patience = 0.0 if at_once else PATIENCE
+        self.patience = 0.0 if at_once else settings.patience
         self._said = 0
 
     @property
@@ -154,7 +161,7 @@ class Work:
         return time.monotonic() - self.started
 
     def describe(self) -> str:
-        return f"{self.label} …" + (f" {duration(self.age)}" if self.age >= PATIENCE else "")
+        return f"{self.label} …" + (f" {duration(self.age)}" if self.age >= settings.patience else "")
 
     def tick(self) -> None:
         """Called twice a second, for the one that is to be seen."""
@@ -173,7 +180,8 @@ class Work:
 
     def _is_due(self) -> bool:
         # All that are due are said in one line: others may have had the word meanwhile.
-        due = bisect.bisect_right(_LINES, self.age) + max(0, int(self.age / _LINES[-1]) - 1)
+        lines = (self.patience, *(line for line in _LINES if line > self.patience))
+        due = bisect.bisect_right(lines, self.age) + max(0, int(self.age / _LINES[-1]) - 1)
         if self._said and due <= self._said:
             return False
         self._said = max(1, due)
@@ -270,7 +278,7 @@ class Progress(Work):
     def describe(self) -> str:
         # Some package indexes do not say how large their files are: then there is no total.
         of = f" of {self._amount(self.total)}" if self.total else ""
-        time_taken = f", {duration(self.age)}" if self.age >= PATIENCE else ""
+        time_taken = f", {duration(self.age)}" if self.age >= settings.patience else ""
         if not settings.bars:
             return f"{self.label}: {self._amount(self.done)}{of}{time_taken}"
         width = 24

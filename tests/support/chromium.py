@@ -8,6 +8,7 @@ import json
 import os
 import select
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -28,6 +29,15 @@ _FLAGS = (
     "--no-first-run",
     "--host-resolver-rules=MAP * ~NOTFOUND",
 )
+# Chromium reads commands from descriptor 3 and writes answers to 4; a shell would not take numbers above 9.
+_START = """
+import fcntl, os, sys
+high = [fcntl.fcntl(int(number), fcntl.F_DUPFD, 20) for number in sys.argv[1:3]]
+for number, fd in zip((3, 4), high):
+    os.dup2(fd, number)
+    os.close(fd)
+os.execvp("chromium", ["chromium", *sys.argv[3:]])
+"""
 _KEYS = {"Enter": (13, "\r"), "Escape": (27, ""), "Tab": (9, ""), "/": (191, "/")}
 _KEYS |= {"ArrowLeft": (37, ""), "ArrowUp": (38, ""), "ArrowRight": (39, ""), "ArrowDown": (40, "")}
 
@@ -132,9 +142,8 @@ def chromium() -> Iterator[Chromium]:
     ours_out, theirs_in = os.pipe()[::-1]
     ours_in, theirs_out = os.pipe()
     with tempfile.TemporaryDirectory(prefix="px-chromium-", ignore_cleanup_errors=True) as profile:
-        # Chromium reads commands from descriptor 3 and writes answers to 4.
-        start = f'exec chromium "$@" 3<&{theirs_in} 4>&{theirs_out}'
-        command = ["sh", "-c", start, "sh", *_FLAGS, f"--user-data-dir={profile}", "about:blank"]
+        command = [sys.executable, "-c", _START, str(theirs_in), str(theirs_out)]
+        command += [*_FLAGS, f"--user-data-dir={profile}", "about:blank"]
         browser = subprocess.Popen(
             command, pass_fds=(theirs_in, theirs_out), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, env={**os.environ, "HOME": profile},

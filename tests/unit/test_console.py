@@ -14,11 +14,12 @@ from px import console
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Patience of no time, so that no test waits."""
-    monkeypatch.setattr(console, "PATIENCE", 0.0)
+    monkeypatch.setenv("PX_PATIENCE", "0")
     monkeypatch.setattr(console, "_TICK", 0.001)
-    monkeypatch.setattr(console, "_LINES", (0.0, 3600.0))
+    monkeypatch.setattr(console, "_LINES", (3600.0,))
     console.configure(level=console.NORMAL, color=False)
     yield
+    monkeypatch.delenv("PX_PATIENCE")
     console.configure(level=console.NORMAL, color=None)
 
 
@@ -69,6 +70,13 @@ def said(monkeypatch: pytest.MonkeyPatch) -> Said:
 )
 def test_sizes_can_be_read(number: int, text: str) -> None:
     assert console.size(number) == text
+
+
+@pytest.mark.parametrize("text", ["", "-1", "nan", "1e9", "two", "12345678901234567890"])
+def test_patience_that_is_no_time_is_two_seconds(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PX_PATIENCE", text)
+    console.configure(level=console.NORMAL, color=False)
+    assert console.settings.patience == 2.0
 
 
 def test_counts_and_times_can_be_read() -> None:

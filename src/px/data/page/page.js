@@ -168,6 +168,8 @@ function startMap() {
 
 // --- reasons --------------------------------------------------------------------------------------------------------
 
+const CAPABILITY = 3;
+
 function startGraph() {
   const box = document.getElementById("graph");
   if (!box || !data.graph || !data.graph.nodes.length) return;
@@ -191,7 +193,8 @@ function startGraph() {
   }
   box.replaceChildren(svg, ...made);
   const all = [...buttons.values()];
-  if (all.length) all[0].tabIndex = 0;
+  const first = all.find((button) => nodes.length <= 60 || button.node.column === CAPABILITY);
+  if (first) first.tabIndex = 0;
 
   for (const [from, to] of edges) {
     const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
@@ -215,6 +218,9 @@ function startGraph() {
     }
     return found;
   }
+  // Where there are too many to see at once, only the capabilities are shown until one thing is chosen.
+  const large = nodes.length > 60;
+  box.classList.toggle("large", large);
   let chosen = null;
   function choose(node) {
     chosen = node && chosen && node.id === chosen.id ? null : node;
@@ -223,12 +229,12 @@ function startGraph() {
     for (const button of all) {
       const id = button.node.id;
       button.classList.toggle("on", on.has(id));
-      button.classList.toggle("off", Boolean(chosen) && !on.has(id));
+      button.classList.toggle("off", chosen ? !on.has(id) : large && button.node.column !== CAPABILITY);
       button.setAttribute("aria-pressed", String(Boolean(chosen) && id === chosen.id));
     }
     for (const { path, from, to } of paths) {
       path.classList.toggle("on", on.has(from) && on.has(to));
-      path.classList.toggle("off", Boolean(chosen) && !(on.has(from) && on.has(to)));
+      path.classList.toggle("off", (large || Boolean(chosen)) && !(on.has(from) && on.has(to)));
     }
     explain(causes, effects);
     lines();
@@ -254,7 +260,12 @@ function startGraph() {
   box.addEventListener("keydown", (event) => {
     const here = document.activeElement, node = here.node;
     if (!node) return;
-    if (event.key === "Escape") { choose(null); event.preventDefault(); return; }
+    if (event.key === "Escape") {
+      event.preventDefault();
+      choose(null);
+      if (here.offsetParent === null && first) focusOnly(first, all);
+      return;
+    }
     const step = STEPS[event.key];
     if (!step) return;
     event.preventDefault();
@@ -273,7 +284,7 @@ function startGraph() {
     }
   });
   note.dataset.empty = note.textContent;
-  lines();
+  choose(null);
   window.addEventListener("resize", lines);
   document.fonts.ready.then(lines);
 }

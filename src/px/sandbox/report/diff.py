@@ -164,7 +164,8 @@ def total(found: Difference) -> str:
 
 def signed(size: int) -> str:
     """A difference of sizes: ``+1.2 MB``."""
-    return f"{'-' if size < 0 else '+'}{console.size(abs(size))}"
+    sign = "-" if size < 0 else "+" if size else "±"
+    return f"{sign}{console.size(abs(size))}"
 
 
 def _capabilities(found: Difference) -> Iterator[str]:

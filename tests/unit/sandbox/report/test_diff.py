@@ -85,7 +85,7 @@ def test_as_json() -> None:
 
 def test_signed_sizes() -> None:
     assert [signed(n) for n in (0, 1, -1, 999_950, -1_500_000)] == [
-        "+0 bytes",
+        "±0 bytes",
         "+1 byte",
         "-1 byte",
         "+1.0 MB",

@@ -20,7 +20,7 @@ from px.sandbox.report.page.markup import tag
 from tests.unit.sandbox.report.test_diff import NEW, OLD
 from tests.unit.sandbox.report.test_explain import explanation
 
-EVIL = "</script><img src=x onerror=alert(1)>\u202e\x00\u2028&\"'"
+EVIL = "</script><img src=x onerror=window.evil=1>\u202e\x00\u2028&\"'"
 
 
 def contents(*names: str) -> Contents:
@@ -66,7 +66,8 @@ def test_the_policy_allows_the_pages_own_style_and_script_and_nothing_else() -> 
         assert f"{element}-src 'sha256-{digest}';" in policy
 
 
-def test_what_packages_say_stays_text() -> None:
+def hostile_page() -> bytes:
+    """A page of a sandbox in which everything that others write is an attempt to be more than text."""
     reason = Reason("elf", EVIL, EVIL, EVIL, EVIL, EVIL)
     base = explanation(SandboxManifest())
     hostile = Explanation(
@@ -79,7 +80,11 @@ def test_what_packages_say_stays_text() -> None:
         }
     )
     packages = (Package(PYTHON, EVIL, EVIL, 1, (EVIL,)), Package(SYSTEM, EVIL, EVIL, 1, (EVIL,)))
-    page = explain_page(EVIL, hostile, Contents(packages, (Weight(EVIL, PYTHON, EVIL, 1),)))
+    return explain_page(EVIL, hostile, Contents(packages, (Weight(EVIL, PYTHON, EVIL, 1),)))
+
+
+def test_what_packages_say_stays_text() -> None:
+    page = hostile_page()
     seen = Seen(page)
     assert [name for name, _ in seen.elements].count("script") == 2
     assert not [a for _, a in seen.elements if "onerror" in a]
@@ -101,22 +106,28 @@ def test_the_same_sandbox_gives_the_same_bytes() -> None:
     assert made[0] == made[1]
 
 
-def test_hundreds_of_packages_and_files_stay_a_page() -> None:
+BROUGHT = tuple(f"lib{i}" for i in range(60))
+
+
+def large_explanation() -> Explanation:
     reasons = tuple(
         Reason("elf", f"p{i}", "1", f"p{i} needs it", f"lib/p{i}/part{j}.so", "libGL.so.1")
         for i in range(300)
         for j in range(50)
     )
     base = explanation(SandboxManifest())
-    brought = tuple(f"lib{i}" for i in range(60))
-    many = Explanation(
+    return Explanation(
         **{
             **vars(base),
-            "capabilities": (ExplainedCapability("opengl", "OpenGL", False, reasons, brought),),
-            "packages": tuple(Package(SYSTEM, name, "1", 1, ()) for name in brought),
+            "capabilities": (ExplainedCapability("opengl", "OpenGL", False, reasons, BROUGHT),),
+            "packages": tuple(Package(SYSTEM, name, "1", 1, ()) for name in BROUGHT),
         }
     )
-    found = graph(many, dict.fromkeys(brought, 1000)).as_json()
+
+
+def test_hundreds_of_packages_and_files_stay_a_page() -> None:
+    many = large_explanation()
+    found = graph(many, dict.fromkeys(BROUGHT, 1000)).as_json()
     nodes = found["nodes"]
     assert isinstance(nodes, list)
     columns = [sum(1 for node in nodes if node["column"] == column) for column in range(5)]
