@@ -14,6 +14,7 @@ from px.engines import choose
 from px.engines.network.modes import Wanted, settle
 from px.engines.options import check_volumes, extra_ca
 from px.errors import PxError
+from px.sandbox.pytests import kept_apart
 from px.warm import start
 from px.warm.places import arrange
 from px.warm.record import home_root
@@ -87,6 +88,7 @@ def _run_once(
         raise missing_program(target[0], built) or unknown_program(target[0])
     engine = choose(options.engine, context.store.home)
     spec = _spec(context, built, command, options)
+    spec = kept_apart(spec, built) if tests else spec
     if engine.name != "bubblewrap":
         from px.engines.containers import network_options
 
