@@ -14,6 +14,7 @@ from px.engines import choose
 from px.engines.network.modes import Wanted, settle
 from px.engines.options import check_volumes, extra_ca
 from px.errors import PxError
+from px.sandbox.pytests import kept_apart
 from px.warm import start
 from px.warm.places import arrange
 from px.warm.record import home_root
@@ -89,6 +90,7 @@ def _run_once(
         raise missing_program(target[0], built) or unknown_program(target[0])
     engine = choose(options.engine, context.store.home)
     spec = _spec(context, built, command, options)
+    spec = kept_apart(spec, built) if tests else spec
     if asked := options.gpu if options.gpu is not None else _gpus_of_manifest(context):
         spec = _with_gpus(spec, built, asked, engine.name)
     if engine.name != "bubblewrap":
