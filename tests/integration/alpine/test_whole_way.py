@@ -109,6 +109,9 @@ def place(mirror: tuple[Mirror, Path], tmp_path_factory: pytest.TempPathFactory)
     command = re.search(r"PX_ALPINE_MIRROR=URL px (base lock alpine-3\.20)$", refused.stderr, re.MULTILINE)
     assert command is not None, refused.stderr
     made.px(*command[1].split(), "--architecture", "amd64")
+    # uv locks the project in the sandbox, where it needs the libraries of this machine.
+    done = made.px("sync", "--sandbox")
+    assert "Building markupsafe" in done.stderr
     yield made
     remove_tree(made.home)
 
@@ -116,8 +119,7 @@ def place(mirror: tuple[Mirror, Path], tmp_path_factory: pytest.TempPathFactory)
 def test_run(place: Place) -> None:
     done = place.px("run", "--sandbox", "use.py")
     assert json.loads(done.stdout) == ANSWER
-    assert "Building markupsafe" in done.stderr
-    assert json.loads(place.px("run", "--sandbox", "use.py").stdout) == ANSWER, "and warm"
+    assert done.stderr == "", "nothing is left to do"
     assert place.px("run", "--sandbox", "sh", "-c", "ls / | head -1").stdout == "app\n", "busybox is there"
 
 
