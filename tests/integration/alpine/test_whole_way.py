@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,11 +70,12 @@ class Place:
     home: Path
     variables: dict[str, str]
 
-    def px(self, *args: str | Path, check: bool = True, **more: str) -> Any:
-        return run_px(*args, cwd=self.root, check=check, timeout=600, **self.variables, PX_HOME=str(self.home), **more)
+    def px(self, *args: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+        variables: dict[str, Any] = {**self.variables, "PX_HOME": str(self.home)}
+        return run_px(*args, cwd=self.root, check=check, timeout=1200, **variables)
 
-    def json(self, *args: str | Path, **more: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.px(*args, "--json", check=False, **more).stdout)
+    def json(self, *args: str | Path) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.px(*args, "--json", check=False).stdout)
         return found
 
 
@@ -147,8 +149,8 @@ def test_the_image(place: Place, tmp_path: Path) -> None:
     first = pack(place, tmp_path / "first.tar")
     # A machine that has only the project, its pins among it, and an empty home.
     copy = Path(shutil.copytree(place.root, tmp_path / "elsewhere", ignore=shutil.ignore_patterns(".px")))
-    elsewhere = Place(copy, tmp_path / "home", place.variables)
-    second = pack(elsewhere, tmp_path / "second.tar", TZ="Asia/Tokyo", PYTHONHASHSEED="7")
+    elsewhere = Place(copy, tmp_path / "home", {**place.variables, "TZ": "Asia/Tokyo", "PYTHONHASHSEED": "7"})
+    second = pack(elsewhere, tmp_path / "second.tar")
     remove_tree(elsewhere.home)
     assert first == second
     assert (tmp_path / "first.tar").read_bytes() == (tmp_path / "second.tar").read_bytes()
@@ -157,10 +159,10 @@ def test_the_image(place: Place, tmp_path: Path) -> None:
         assert json.loads(docker.run("run", "--rm", "--network=none", "on-alpine:1").stdout) == ANSWER
 
 
-def pack(place: Place, out: Path, **variables: str) -> str:
+def pack(place: Place, out: Path) -> str:
     """Pack the image; its digest."""
-    place.px("sync", "--sandbox", "--frozen", **variables)
+    place.px("sync", "--sandbox", "--frozen")
     flags = ("--out", out, "--tag", "on-alpine:1", "--cmd", "python use.py")
-    answer = place.json("pack", "image", *flags, **variables)
+    answer = place.json("pack", "image", *flags)
     assert answer["status"] == "ok", answer
     return str(answer["details"]["digest"])
