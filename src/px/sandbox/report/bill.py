@@ -12,22 +12,25 @@ from px.sandbox.report import cyclonedx
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from px.env.packages import Package
     from px.sandbox.definition import Derived
     from px.sandbox.layers.base import Base
     from px.sandbox.layers.layer import Layer
 
 
-def bill_of(subject: cyclonedx.Subject, derived: Derived, layers: Sequence[Layer]) -> bytes:
+def bill_of(
+    subject: cyclonedx.Subject, derived: Derived, layers: Sequence[Layer], extra: Sequence[Package] = ()
+) -> bytes:
     """The document about one image."""
-    return cyclonedx.bill_of_materials(subject, packages_in(derived, layers))
+    return cyclonedx.bill_of_materials(subject, packages_in(derived, layers, extra))
 
 
-def packages_in(derived: Derived, layers: Sequence[Layer]) -> list[cyclonedx.Package]:
-    """Everything that an image is made of."""
+def packages_in(derived: Derived, layers: Sequence[Layer], extra: Sequence[Package] = ()) -> list[cyclonedx.Package]:
+    """Everything that an image is made of; ``extra`` are packages beside those of the lock."""
     store, python = derived.ground.context.store, derived.ground.python
     packages: list[cyclonedx.Package] = [cyclonedx.CPython(python.runtime.version)] if python.layer else []
     packages += _system(derived.base, layers)
-    for package in derived.profile.packages:
+    for package in sorted([*derived.profile.packages, *extra], key=lambda p: p.name):
         payload = store.payload("pkg-build", package.oid)
         metadata = store.tree("pkg-build", package.oid) / "lib" / str(payload["dist_info"]) / "METADATA"
         licences = cyclonedx.python_licences(metadata.read_text(encoding="utf-8", errors="replace"))
