@@ -182,7 +182,7 @@ def test_commands_of_a_plain_project(tmp_path: Path, warm_home: Home) -> None:
 def test_commands_of_the_tutorial(tmp_path: Path, warm_home: Home) -> None:
     need("bubblewrap", "dockerd")
     with running_docker() as engine:
-        said = play(FIRST, tmp_path, {"PX_HOME": str(warm_home.root), **engine.environment})
+        said = play(FIRST, tmp_path, {"PX_HOME": str(warm_home.root), "DOCKER_HOST": engine.host})
     assert "Debian GNU/Linux 12" in said
     assert "Hello from shop" in said
 
