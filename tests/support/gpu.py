@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
 from tests.support.elf import make_elf
+from tests.support.rootfs import bubblewrap
 
 VERSION = "580.65.06"
+SHARED = ("nvidia-uvm", "nvidiactl")
 UUIDS = ("GPU-11111111-2222-3333-4444-555555555555", "GPU-99999999-8888-7777-6666-555555555555")
 LIBRARIES = {
     "libcuda": "libcuda.so.1",
@@ -80,3 +83,23 @@ def as_yaml(value: Any, indent: int = 0) -> str:
 def _scalar(value: Any) -> str:
     text = str(value)
     return json.dumps(text) if text.replace(".", "").isdigit() or not text else text
+
+
+def made_up(directory: Path, layer: Path, nodes: tuple[str, ...], *, cdi: bool = False) -> list[str]:
+    """The command that puts a program on a machine with these GPUs."""
+    real = (layer / f"usr/lib/{os.uname().machine}-linux-gnu/libresolv.so.2").read_bytes()
+    assert real.count(b"libresolv.so.2\0") == 1
+    cuda = real.replace(b"libresolv.so.2\0", b"libcuda.so.1\0\0\0")  # a library that the loader takes
+    libraries = make_libraries(directory / "driver", {"libcuda": cuda})
+    (directory / "conf").write_text(f"{libraries}\n")
+    subprocess.run(["/sbin/ldconfig", "-X", "-C", directory / "cache", "-f", directory / "conf"], check=True)
+    specifications = directory / "cdi"
+    specifications.mkdir()
+    if cdi:
+        (specifications / "nvidia.yaml").write_text(as_yaml(specification(libraries)))
+    command = [bubblewrap(), "--dev-bind", "/", "/", "--dev", "/dev", "--tmpfs", "/run"]
+    command += ["--ro-bind", str(specifications), "/run/cdi", "--ro-bind", str(directory / "cache"), "/etc/ld.so.cache"]
+    for node in (*nodes, *SHARED) if nodes else ():
+        command += ["--dev-bind", "/dev/null", f"/dev/{node}"]
+    command += ["--cap-add", "ALL"] if os.geteuid() == 0 else []  # root becomes somebody else in there
+    return [*command, "--"]

@@ -95,6 +95,11 @@ NEEDS = {
     ),
     "root": Need(machine.root, hint="sudo make test"),
     "skopeo": _program("skopeo", "--version"),
+    "Slurm": Need(
+        every(runs("slurmctld", "-V"), runs("slurmd", "-V"), runs("munged", "--version")),
+        ("slurm-wlm", "munge"),
+        long=True,
+    ),
     "umoci": _program("umoci", "--version"),
     "update-alternatives": _program("update-alternatives", "--version", packages=("dpkg",)),
     "zsh": Need(runs("zsh", "--version"), ("zsh",), long=True),

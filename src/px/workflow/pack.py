@@ -186,19 +186,17 @@ def pack(situation: Situation, selection: Selection, options: PackOptions, archi
 
 
 def _for_tasks(steps: Steps, options: PackOptions) -> tuple[tuple[Package, ...], tuple[Layer, ...]]:
-    """What tasks need and the lock lacks, and the layer that it is in: none if the lock has it all."""
+    """The packages that tasks need and the lock lacks, and the layer that they are in."""
     if options.tasks is None:
         return (), ()
-    from px.workflow.tasks.packages import task_packages
+    from px.workflow.tasks.packages import task_packages, task_programs
 
     store, derived = steps.derived.ground.context.store, steps.derived
     if not any(p.name == "bash" for layer in steps.image.layers for p in layer.packages):
         problem = "Metaflow starts tasks with bash, which it does not have"
         raise PxError("PX900", base=steps.image.base, problem=problem)
     extra = task_packages(derived, options.tasks)
-    if not extra:
-        return (), ()
-    layer = ensure_extra_layer(derived.ground, extra, "tasks")
+    layer = ensure_extra_layer(derived.ground, extra, "tasks", task_programs())
     check_links(store, [*steps.image.layers, layer], steps.image.base, derived.manifest.disabled)
     return extra, (layer,)
 
@@ -294,8 +292,8 @@ def check_clean(project: Project, *, allow_dirty: bool, outputs: Sequence[Path] 
         return True
     shown = ", ".join(changes[:5]) + (" …" if len(changes) > 5 else "")
     if not allow_dirty:
-        raise PxError("PX920", count=len(changes), changes=shown)
-    console.warn(f"packing {len(changes)} uncommitted change(s): {shown}")
+        raise PxError("PX920", count=console.counted(len(changes), "uncommitted change"), changes=shown)
+    console.warn(f"packing {console.counted(len(changes), 'uncommitted change')}: {shown}")
     return False
 
 
@@ -337,9 +335,8 @@ def _load(blobs: Blobs, release: Release) -> None:
     if not client:
         fix = ["Install docker or podman, or write a file: px pack image --out app.tar"]
         raise PxError("PX903", problem="there is neither docker nor podman to load the image into", fix=fix)
-    with subprocess.Popen(
-        [command, "load"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as it:
+    loading, pipe = console.waiting(f"Loading the image into {client}"), subprocess.PIPE
+    with loading, subprocess.Popen([command, "load"], stdin=pipe, stdout=pipe, stderr=pipe) as it:
         try:
             if it.stdin is not None:
                 stream_archive(blobs, release, cast("BinaryIO", it.stdin))

@@ -18,7 +18,6 @@ import pytest
 from px.home import Home
 from tests.support import gpu
 from tests.support.px import PX, run_px
-from tests.support.rootfs import bubblewrap
 
 from .conftest import Driver
 
@@ -36,27 +35,6 @@ print(json.dumps({
     "elsewhere": [path for path in ("/run/cdi", "/dev/sda", "/usr/bin/nvidia-cdi-hook") if os.path.exists(path)],
 }))
 """
-SHARED = ["nvidia-uvm", "nvidiactl"]
-
-
-def made_up(directory: Path, layer: Path, nodes: tuple[str, ...], *, cdi: bool = False) -> list[str]:
-    """The command that puts a program on a machine with these GPUs."""
-    real = (layer / f"usr/lib/{os.uname().machine}-linux-gnu/libresolv.so.2").read_bytes()
-    assert real.count(b"libresolv.so.2\0") == 1
-    cuda = real.replace(b"libresolv.so.2\0", b"libcuda.so.1\0\0\0")  # a library that the loader takes
-    libraries = gpu.make_libraries(directory / "driver", {"libcuda": cuda})
-    (directory / "conf").write_text(f"{libraries}\n")
-    subprocess.run(["/sbin/ldconfig", "-X", "-C", directory / "cache", "-f", directory / "conf"], check=True)
-    specifications = directory / "cdi"
-    specifications.mkdir()
-    if cdi:
-        (specifications / "nvidia.yaml").write_text(gpu.as_yaml(gpu.specification(libraries)))
-    command = [bubblewrap(), "--dev-bind", "/", "/", "--dev", "/dev", "--tmpfs", "/run"]
-    command += ["--ro-bind", str(specifications), "/run/cdi", "--ro-bind", str(directory / "cache"), "/etc/ld.so.cache"]
-    for node in (*nodes, *SHARED) if nodes else ():
-        command += ["--dev-bind", "/dev/null", f"/dev/{node}"]
-    command += ["--cap-add", "ALL"] if os.geteuid() == 0 else []  # root becomes somebody else in there
-    return [*command, "--"]
 
 
 def own(directory: Path, uid: int) -> None:
@@ -66,7 +44,7 @@ def own(directory: Path, uid: int) -> None:
 
 @pytest.mark.parametrize("cdi", [False, True], ids=["found by px", "by CDI"])
 def test_the_sandbox_sees_the_driver_and_nothing_else(box: Driver, cdi: bool) -> None:
-    box.around = made_up(box.directory, box.layers[0], ("nvidia0",), cdi=cdi)
+    box.around = gpu.made_up(box.directory, box.layers[0], ("nvidia0",), cdi=cdi)
     own(box.directory, box.uid)
     done = box.python(LOOK, gpus="1", network=False, read_only_root=True)
     assert done.returncode == 0, done.stderr
@@ -81,7 +59,7 @@ def test_the_sandbox_sees_the_driver_and_nothing_else(box: Driver, cdi: bool) ->
 
 
 def test_only_the_chosen_gpus_are_there(box: Driver) -> None:
-    box.around = made_up(box.directory, box.layers[0], ("nvidia0", "nvidia1", "nvidia2"))
+    box.around = gpu.made_up(box.directory, box.layers[0], ("nvidia0", "nvidia1", "nvidia2"))
     own(box.directory, box.uid)
     show = (
         "import os; nodes = sorted(n for n in os.listdir('/dev') if n[6:].isdigit());"
@@ -111,7 +89,7 @@ def project(caller: Driver, warm_home: Home) -> Iterator[Driver]:
     (caller.app / "pyproject.toml").write_text(
         '[project]\nname = "a"\nversion = "1"\nrequires-python = ">=3.11,<3.12"\n'
     )
-    caller.around = made_up(caller.directory, caller.layers[0], ("nvidia0", "nvidia1"))
+    caller.around = gpu.made_up(caller.directory, caller.layers[0], ("nvidia0", "nvidia1"))
     run_px("sync", "--sandbox", cwd=caller.app, PX_HOME=str(warm_home.root))
     yield caller
     shutil.rmtree(caller.app)
