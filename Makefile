@@ -7,12 +7,16 @@ PX := .make/px-installed
 STAMP := .make/installed
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: help demo test test-all bench lint format docs clean
+.PHONY: help demo test test-all bench lint format docs site pictures dist release clean
 
 help:
 	@echo "make demo      run the main job for real and show the result"
 	@echo "make test      lint, types and all ordinary tests (what CI runs)"
 	@echo "make test-all  the long tests too"
+	@echo "make site      the documentation as a site, in .make/site"
+	@echo "make pictures  run the commands of the pictures of terminals, and draw them"
+	@echo "make dist      the wheel and the sdist of what is committed, in dist"
+	@echo "make release VERSION=1.2.3   version, changelog, commit, tag and dist; pushing the tag publishes"
 	@echo "make bench     side-by-side benchmarks, as ratios"
 	@echo "make lint      ruff and mypy only"
 	@echo "make docs      write what is made from data and parsers: reference pages, manual pages, completions"
@@ -57,6 +61,20 @@ format: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python -m docs.generate
+
+site: $(STAMP)
+	$(UV) -e '.[dev,site]' || $(PIP) -e '.[dev,site]'
+	$(BIN)/python -m docs.site .make/site
+
+pictures: $(STAMP)
+	$(UV) -e '.[dev,site]' || $(PIP) -e '.[dev,site]'
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m docs.pictures
+
+dist: $(STAMP)
+	$(BIN)/python tools/release.py
+
+release: $(STAMP)
+	$(BIN)/python tools/release.py $(VERSION)
 
 clean:
 	rm -rf $(VENV) .make build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -67,6 +67,7 @@ NEEDS = {
     "bubblewrap": Need(machine.bubblewrap, hint="px doctor"),
     "bwrap on PATH": _program("bwrap", "--version", packages=("bubblewrap",)),
     "busybox": _program("/bin/busybox", "true", packages=("busybox-static",)),
+    "Chromium": Need(runs("chromium", "--version"), ("chromium", "fonts-dejavu-core"), long=True),
     "compilers of px-init": Need(
         every(machine.gcc("x86_64", GCC), machine.gcc("aarch64", GCC)),
         ("gcc", "linux-libc-dev", "gcc-aarch64-linux-gnu", "linux-libc-dev-arm64-cross"),

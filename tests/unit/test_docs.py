@@ -6,6 +6,7 @@ import importlib
 import re
 import shlex
 import subprocess
+import tomllib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -114,3 +115,11 @@ def test_every_page_is_reachable_from_the_readme() -> None:
 def test_no_lock_with_addresses_is_committed() -> None:
     tracked = subprocess.run(["git", "ls-files"], cwd=REPO, capture_output=True, text=True, check=False).stdout.split()
     assert not [name for name in tracked if name.endswith(("uv.lock", "pylock.toml"))]
+
+
+def test_every_dependency_has_its_reason() -> None:
+    project = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = {re.split(r"[^\w-]", requirement, maxsplit=1)[0] for requirement in project["dependencies"]}
+    page = (REPO / "docs/reference/dependencies.md").read_text(encoding="utf-8").partition("## Written by hand")[0]
+    assert set(re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE)) == wanted
+    assert all(f"`{extra}`" in page for extra in project["optional-dependencies"])

@@ -186,19 +186,17 @@ def pack(situation: Situation, selection: Selection, options: PackOptions, archi
 
 
 def _for_tasks(steps: Steps, options: PackOptions) -> tuple[tuple[Package, ...], tuple[Layer, ...]]:
-    """What tasks need and the lock lacks, and the layer that it is in: none if the lock has it all."""
+    """The packages that tasks need and the lock lacks, and the layer that they are in."""
     if options.tasks is None:
         return (), ()
-    from px.workflow.tasks.packages import task_packages
+    from px.workflow.tasks.packages import task_packages, task_programs
 
     store, derived = steps.derived.ground.context.store, steps.derived
     if not any(p.name == "bash" for layer in steps.image.layers for p in layer.packages):
         problem = "Metaflow starts tasks with bash, which it does not have"
         raise PxError("PX900", base=steps.image.base, problem=problem)
     extra = task_packages(derived, options.tasks)
-    if not extra:
-        return (), ()
-    layer = ensure_extra_layer(derived.ground, extra, "tasks")
+    layer = ensure_extra_layer(derived.ground, extra, "tasks", task_programs())
     check_links(store, [*steps.image.layers, layer], steps.image.base, derived.manifest.disabled)
     return extra, (layer,)
 

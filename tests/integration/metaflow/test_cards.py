@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from .conftest import Workspace
+from .conftest import Server, Workspace
 
 RUN = "Flow('CardedFlow').latest_run"
 CARDS = "__import__('metaflow.cards').cards.get_cards"
 
 
-def card(workspace: Workspace, step: str, kind: str) -> str:
+def card(workspace: Workspace, step: str, kind: str, **env: str) -> str:
     """The HTML of a card of this type, of one task of the step."""
-    return str(workspace.ask(f"{CARDS}({RUN}[{step!r}].task, type={kind!r})[0].get()"))
+    return str(workspace.ask(f"{CARDS}({RUN}[{step!r}].task, type={kind!r})[0].get()", **env))
 
 
 def test_the_cards_of_a_task_and_of_a_join(workspace: Workspace) -> None:
@@ -57,6 +57,18 @@ def test_a_foreach_of_twenty(workspace: Workspace) -> None:
     assert len(ids) == 20
     assert all(sandbox in whole for sandbox in ids)
     assert len(whole) < 64 * 1024
+
+
+@pytest.mark.slow
+def test_the_cards_at_a_provider(workspace: Workspace, fresh: Server, s3: dict[str, str]) -> None:
+    env = {**s3, **fresh.env, "METAFLOW_SANDBOX_LEASE_SECONDS": "1800"}
+    workspace.run("carded.py", "run", "--with", fresh.kind, "--width", "2", **env)
+    whole = card(workspace, "join", "sandbox", **s3)
+    assert "work: 2 tasks" in whole
+    found = workspace.ask(f"[t.metadata_dict for t in {RUN}['work']]", **s3)
+    assert all(metadata["sandbox-id"] in whole for metadata in found)
+    assert all(float(metadata[f"sandbox-{p}-seconds"]) >= 0 for metadata in found for p in ("create", "start", "run"))
+    assert all(phase in whole for phase in ("Creating took", "Starting took", "Running took"))
 
 
 def _component(page: str) -> dict[str, Any]:

@@ -8,8 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from metaflow_extensions.sandbox.plugins.backend import Resources, SandboxConfig
 from metaflow_extensions.sandbox.plugins.backends.daytona import _snapshot
@@ -45,7 +43,10 @@ def test_what_differs_has_another_name() -> None:
     assert [parse(name).kind for name in names[-2:]] == [IMAGE, IMAGE]  # type: ignore[union-attr]
 
 
-@given(st.one_of(st.text(), st.none(), st.integers(), st.from_regex(r"px-(project|image)-[0-9a-f]{24}-[0-9a-f]{16}")))
+OTHERS = (None, 7, "", "px", "px-mine", "base", f"px-project-{'0' * 24}-{'1' * 16}", f"px-image-{'a' * 24}-{'b' * 16}")
+
+
+@pytest.mark.parametrize("name", [*OTHERS, "px-" * 10**5, "px-project-\u0660" + "0" * 40, "../px-project"])
 def test_names_of_others_are_not_ours(name: object) -> None:
     assert parse(name) is None
 

@@ -81,6 +81,8 @@ class SandboxDecorator(StepDecorator):
     package_sha: ClassVar[str | None] = None
     package_url: ClassVar[str | None] = None
     fork_server: ClassVar[ForkServer | None] = None
+    announced: ClassVar[str] = ""
+    """The image that the user was told about."""
 
     project: ProjectImage | None = None
     """The image of the px project around the flow, if the step stands on it at a provider."""
@@ -271,7 +273,10 @@ class SandboxDecorator(StepDecorator):
 
         # Providers' machines are amd64. Metaflow brings the flow, so a change of it needs no new image and template.
         platform = str(setting("SANDBOX_PLATFORM") or "linux/amd64")
-        self.project = project_image(_flow_directory(), self._flow_datastore.TYPE, platform, code=False)
+        self.project = image = project_image(_flow_directory(), self._flow_datastore.TYPE, platform, code=False)
+        if SandboxDecorator.announced != image.reference:  # not for every step
+            SandboxDecorator.announced = image.reference
+            sys.stderr.write(f"px: {image}\n")
 
     def _start_fork_server(self) -> None:
         from metaflow_extensions.sandbox.plugins.remote.fork_server import ForkServer

@@ -1,6 +1,7 @@
 """Steps that use what only the project's sandbox has, and say where they ran."""
 
 import os
+import shutil
 import sys
 
 from metaflow import FlowSpec, step
@@ -16,6 +17,7 @@ class ElsewhereFlow(FlowSpec):
         self.total = float(np.arange(1000.0).sum())
         self.python = sys.version
         self.pip = any(os.path.exists(os.path.join(path, "pip")) for path in sys.path)
+        self.installer = shutil.which("pip") or shutil.which("uv")
         print("first line")
         self.next(self.end)
 

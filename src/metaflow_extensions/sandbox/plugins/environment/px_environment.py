@@ -74,9 +74,7 @@ class PxEnvironment(MetaflowEnvironment):
             self._image = project_image(flow_directory, self._datastore)
         except BackendError as e:
             raise settings.metaflow_error(e) from None
-        sent = self._image.sent_bytes
-        said = f"{sent / 1e6:.1f} MB pushed" if sent else "in the registry already"
-        echo(f"px: {self._image.reference} (sbx_id {self._image.sbx_id[:12]}), {said}", err=True)
+        echo(f"px: {self._image}", err=True)
         for decorator in steps:
             decorator.attributes["image"] = self._image.reference
 
