@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -120,6 +121,13 @@ class Cluster:
         command = [fill(word, values) for word in container["command"]]
         self.container([f"--volume={out}:/mnt/out"], container["image"], command, env)
         return (out / "task_id").read_text().strip()
+
+    def batch_images(self) -> set[str]:
+        """The images of all job definitions that AWS Batch knows."""
+        url = f"{self.env['AWS_ENDPOINT_URL_BATCH']}/v1/describejobdefinitions"
+        with no_network(), urllib.request.urlopen(url, data=b"{}", timeout=60) as answer:
+            found = json.load(answer)["jobDefinitions"]
+        return {one["containerProperties"]["image"] for one in found}
 
     def containers(self) -> list[str]:
         return self.engine.run("ps", "--quiet").stdout.split()

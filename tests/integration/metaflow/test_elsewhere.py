@@ -82,6 +82,19 @@ def argo_run(cluster: Cluster, folder: Path) -> tuple[str, list[tuple[str, str]]
     return "ElsewhereFlow/argo-elsewhere-1", tasks
 
 
+def test_step_functions_and_airflow_get_the_same_image(cluster: Cluster, tmp_path: Path) -> None:
+    reference = cluster.workflow("elsewhere.py", "--environment=px")["start"]["container"]["image"]
+    # moto plays the rest of AWS.
+    aws = {"AWS_ENDPOINT_URL": cluster.env["METAFLOW_S3_ENDPOINT_URL"]}
+    role = cluster.env["METAFLOW_ECS_S3_ACCESS_IAM_ROLE"]
+    aws |= {"METAFLOW_SFN_IAM_ROLE": role, "METAFLOW_EVENTS_SFN_ACCESS_IAM_ROLE": role}
+    create = ("--environment=px", "step-functions", "create", "--only-json")
+    cluster.run("elsewhere.py", *create, **aws, **LOCAL)
+    assert reference in cluster.batch_images()
+    cluster.run("elsewhere.py", "--environment=px", "airflow", "create", str(tmp_path / "dag.py"), **LOCAL)
+    assert (tmp_path / "dag.py").read_text().count(reference) >= 2
+
+
 def test_a_pod_is_ended_from_inside(cluster: Cluster) -> None:
     """Metaflow runs this in a pod when the run is interrupted (kubernetes_job.py); the stand-in has no exec."""
     reference = cluster.workflow("elsewhere.py", "--environment=px")["start"]["container"]["image"]
