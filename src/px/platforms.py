@@ -31,6 +31,11 @@ class Architecture:
         return f"{self.machine}-linux-gnu"
 
     @property
+    def musl_loader(self) -> str:
+        """The file name of the dynamic loader in Alpine."""
+        return f"ld-musl-{self.machine}.so.1"
+
+    @property
     def platform(self) -> str:
         """The name in ``docker`` and ``px pack image --platform``."""
         return f"linux/{self.name}"

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from px.engines.containers import Containers
+from px.engines.gpu.asked import ALL
 from px.engines.protocol import Problem
 from px.process import run
 
@@ -45,6 +46,10 @@ class Docker(Containers):
         else:
             uid, gid = os.getuid(), os.getgid()
         return ["--user", f"{uid}:{gid}"], uid, gid
+
+    def gpus(self, names: tuple[str, ...]) -> list[str]:
+        # A line of CSV: without the quotes, the second GPU would be taken for another option.
+        return ["--gpus", ALL if names == (ALL,) else f'"device={",".join(names)}"']
 
     def _rootless(self) -> bool:
         return "rootless" in run([self.client, "info", "--format", "{{.SecurityOptions}}"]).stdout

@@ -26,7 +26,7 @@ from px.oci.tar import Part
 from px.project.git.history import commit_of
 from px.project.git.tree import governing_repository
 from px.project.worktree.files import dirty
-from px.project.worktree.tree import scan
+from px.project.worktree.tree import AppTree, scan
 from px.sandbox.encode import encode, layer_uses
 from px.sandbox.image import check_links
 from px.sandbox.labels import image_annotations, image_labels, task_labels
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from px.project.git.history import Commit
     from px.project.selection import Selection
     from px.project.situation import Situation
-    from px.project.worktree.tree import AppTree
     from px.sandbox.layers.layer import Layer
     from px.store.canonical import Value
     from px.store.objects import Store
@@ -84,6 +83,8 @@ class PackOptions:
     """Capabilities for this image only (``--auto-add``)."""
     tasks: Tasks | None = None
     """The tasks of Metaflow that the image is for: they find what they need in it."""
+    code: bool = True
+    """Whether the working tree is in it; without, the image is the same for every commit with this lock."""
 
 
 @dataclass(frozen=True)
@@ -160,9 +161,11 @@ def pack(situation: Situation, selection: Selection, options: PackOptions, archi
     store, project = situation.context.store, situation.project
     steps = take_steps(situation, selection, architecture=architecture, more=options.more)
     exclude = sorted(steps.derived.manifest.exclude)
-    app = scan(project.root, exclude=exclude, outputs=options.outputs, clean=options.clean)
+    app = AppTree(project.root, ())
+    if options.code:
+        app = scan(project.root, exclude=exclude, outputs=options.outputs, clean=options.clean)
     beside = {inside: scan(path) for inside, path in siblings(project.root, steps.derived.profile).items()}
-    commit = commit_here(project.root)
+    commit = commit_here(project.root) if options.code else None
     extra, more = _for_tasks(steps, options)
     uses = [
         *layer_uses(store, [*steps.image.layers, *more], steps.image.base, options.compression),

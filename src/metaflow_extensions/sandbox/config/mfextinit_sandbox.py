@@ -34,3 +34,7 @@ SANDBOX_REGISTRY_INSECURE = from_conf("SANDBOX_REGISTRY_INSECURE", "")
 
 # 1: pack uncommitted changes too.
 SANDBOX_ALLOW_DIRTY = from_conf("SANDBOX_ALLOW_DIRTY", "")
+
+# What a provider needs to pull the project's image from a private registry. The login that px pushes with stays here.
+SANDBOX_PULL_USERNAME = from_conf("SANDBOX_PULL_USERNAME", "")
+SANDBOX_PULL_PASSWORD = from_conf("SANDBOX_PULL_PASSWORD", "")

@@ -32,6 +32,10 @@ class ProjectImage:
     sent_bytes: int = 0
     """What had to be pushed for it: nothing if the registry had it."""
 
+    def __str__(self) -> str:
+        pushed = f"{self.sent_bytes / 1e6:.1f} MB pushed" if self.sent_bytes else "in the registry already"
+        return f"{self.reference} (sbx_id {self.sbx_id[:12]}), {pushed}"
+
 
 def has_project(flow_directory: Path) -> bool:
     """Whether there is a px project around a flow; it is not looked into."""
@@ -40,12 +44,26 @@ def has_project(flow_directory: Path) -> bool:
     return project_around(flow_directory) is not None
 
 
+def check_registry(flow_directory: Path, backend: str) -> None:
+    """Refuse, before anything runs, a step at a provider that would not find the project's packages there."""
+    try:
+        _registry(_project(flow_directory))
+    except Unusable as e:
+        other = {"e2b": "base"}.get(backend, "python:3.11")
+        without = (
+            f"Or do without the project's packages: image='{other}' of the step, or METAFLOW_SANDBOX_IMAGE={other}"
+        )
+        what = f"{e.what} At {backend}, the steps of this flow stand on the project around it, and its packages."
+        raise Unusable(what, fix=[*e.fix, without], read=e.read) from None
+
+
 @cache
-def project_image(flow_directory: Path, datastore: str, platform: str = "") -> ProjectImage:
+def project_image(flow_directory: Path, datastore: str, platform: str = "", *, code: bool = True) -> ProjectImage:
     """Pack and push the image, once in a process; a second run finds it in the registry and pushes nothing.
 
     ``datastore`` is the type of Metaflow's datastore (``s3``, ``azure``, ``gs``).  ``platform`` is where the image
-    shall run (``linux/arm64``); empty for METAFLOW_SANDBOX_PLATFORM, and else for this machine's.  Whatever is wrong
+    shall run (``linux/arm64``); empty for METAFLOW_SANDBOX_PLATFORM, and else for this machine's.  Without ``code`` the
+    image does not change when a flow does: Metaflow brings the flow.  Whatever is wrong
     is :class:`Unusable`, with its fix: no project, no registry, no login, a dirty tree, a lock that is old.
     """
     from px.errors import PxError
@@ -59,6 +77,7 @@ def project_image(flow_directory: Path, datastore: str, platform: str = "") -> P
             platform=platform or str(setting("SANDBOX_PLATFORM") or ""),
             insecure=setting_flag("SANDBOX_REGISTRY_INSECURE"),
             allow_dirty=setting_flag("SANDBOX_ALLOW_DIRTY"),
+            code=code,
         )
         made = task_image(context, wanted)
     except PxError as e:

@@ -18,6 +18,9 @@ WORKLOAD = "METAFLOW_SANDBOX_WORKLOAD"
 BACKEND = "METAFLOW_SANDBOX_BACKEND"
 SANDBOX_ID = "METAFLOW_SANDBOX_ID"
 IMAGE_ID = "METAFLOW_SANDBOX_SBX_ID"
+# How many seconds it took to make the sandbox, and when it began to start the task, by the clock inside.
+CREATE_TOOK = "METAFLOW_SANDBOX_CREATE_TOOK"
+STARTED_AT = "METAFLOW_SANDBOX_STARTED_AT"
 
 
 def metaflow_error(error: BackendError) -> Exception:

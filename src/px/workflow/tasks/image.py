@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from px.project.context import Context
+    from px.project.discovery import Project
     from px.project.selection import Selection
     from px.workflow.pack import PackedRelease
 
@@ -44,6 +45,8 @@ class Wanted:
     """The cluster's, such as ``linux/arm64``, or several by commas; empty for this machine's."""
     insecure: bool = False
     allow_dirty: bool = False
+    code: bool = True
+    """Whether the working tree shall be in it.  If the project's own modules are installed in its env, it always is."""
 
 
 @dataclass(frozen=True)
@@ -68,14 +71,20 @@ def task_image(context: Context, wanted: Wanted) -> TaskImage:
     if context.offline:
         problem = "a push needs the network, and uv is told to be offline"
         raise PxError("PX922", reference=repository.repository, problem=problem, fix=["unset UV_OFFLINE"])
-    clean = check_clean(context.project, allow_dirty=wanted.allow_dirty)
+    code = wanted.code or _has_modules(context.project)
+    clean = code and check_clean(context.project, allow_dirty=wanted.allow_dirty)
     registry = _reached(repository, insecure=wanted.insecure)
-    options = PackOptions(tasks=tasks, clean=clean, entrypoint=())
+    options = PackOptions(tasks=tasks, clean=clean, entrypoint=(), code=code)
     with tidy_end(), _one_at_a_time(context):
         packed = _packed(context, options, architectures)
-        if not wanted.allow_dirty:  # a file that was saved meanwhile may be in the image
+        if code and not wanted.allow_dirty:  # a file that was saved meanwhile may be in the image
             check_clean(context.project, allow_dirty=False, warn=False)
         return _pushed(context, packed, repository, registry, insecure=wanted.insecure)
+
+
+def _has_modules(project: Project) -> bool:
+    """Whether the env has modules of the working tree: the project's own, a workspace's, or those beside it."""
+    return project.here.is_package or len(project.manifests) > 1 or bool(project.beside)
 
 
 def repository_of(context: Context, registry: str) -> Reference:

@@ -12,9 +12,8 @@ from typing import Any, ClassVar
 from metaflow.decorators import StepDecorator
 
 from metaflow_extensions.sandbox.plugins import settings
+from metaflow_extensions.sandbox.plugins.report import facts
 
-BACKEND, IMAGE = "sandbox-backend", "sandbox-image"
-"""The fields of the metadata, the same as those of ``@sandbox``."""
 # Where a task is. Each of Metaflow's engines sets a variable of its own in every container.
 _PLACES = {"AWS_BATCH_JOB_ID": "batch", "METAFLOW_KUBERNETES_WORKLOAD": "kubernetes"}
 
@@ -43,10 +42,6 @@ class PxDecorator(StepDecorator):
         # In a sandbox of @sandbox, that decorator has recorded it.
         if not sbx_id or os.environ.get(settings.WORKLOAD):
             return
-        from metaflow.metadata_provider import MetaDatum
-
         place = next((name for variable, name in _PLACES.items() if variable in os.environ), "")
-        facts = {IMAGE: sbx_id, **({BACKEND: place} if place else {})}
-        tags = [f"attempt_id:{retry_count}"]
-        entries = [MetaDatum(field=k, value=v, type=k, tags=tags) for k, v in facts.items()]
-        metadata.register_metadata(run_id, step_name, task_id, entries)
+        known = {facts.SBX_ID: sbx_id, facts.BACKEND: place}
+        facts.register(metadata, (run_id, step_name, task_id), known, retry_count)

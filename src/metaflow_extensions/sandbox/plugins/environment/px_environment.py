@@ -13,9 +13,10 @@ from typing import Any
 from metaflow.metaflow_environment import MetaflowEnvironment
 
 from metaflow_extensions.sandbox.plugins import settings
-from metaflow_extensions.sandbox.plugins.environment.px_decorator import IMAGE, PxDecorator
+from metaflow_extensions.sandbox.plugins.environment.px_decorator import PxDecorator
 from metaflow_extensions.sandbox.plugins.errors import BackendError, Unusable
 from metaflow_extensions.sandbox.plugins.project_image import READ, ProjectImage, project_image
+from metaflow_extensions.sandbox.plugins.report.facts import SBX_ID
 
 # The decorators whose steps run in a container with the image that they name. Argo Workflows and Airflow give
 # @kubernetes to every step, and Step Functions gives @batch.
@@ -73,9 +74,7 @@ class PxEnvironment(MetaflowEnvironment):
             self._image = project_image(flow_directory, self._datastore)
         except BackendError as e:
             raise settings.metaflow_error(e) from None
-        sent = self._image.sent_bytes
-        said = f"{sent / 1e6:.1f} MB pushed" if sent else "in the registry already"
-        echo(f"px: {self._image.reference} (sbx_id {self._image.sbx_id[:12]}), {said}", err=True)
+        echo(f"px: {self._image}", err=True)
         for decorator in steps:
             decorator.attributes["image"] = self._image.reference
 
@@ -90,7 +89,7 @@ class PxEnvironment(MetaflowEnvironment):
     @classmethod
     def get_client_info(cls, flow_name: str, metadata: dict[str, str]) -> dict[str, str]:
         """``Task.environment_info``"""
-        return {"type": cls.TYPE, "sbx_id": metadata.get(IMAGE, "")}
+        return {"type": cls.TYPE, "sbx_id": metadata.get(SBX_ID, "")}
 
 
 def _has_own_image(decorator: Any) -> bool:
