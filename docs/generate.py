@@ -1,14 +1,15 @@
-"""Writes the reference pages that are made from data: run by ``make docs``, checked by the tests."""
+"""Writes what is made from data and from the parsers: run by ``make docs``, checked by the tests."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from docs import manual, words
+from px import DATA
 from px.errors import EXIT_BY_FAMILY, catalogue
 from px.sandbox.schema import encoded
 
 HERE = Path(__file__).parent
-ROOT = HERE.parent
 FAMILIES = {
     "0": "project and command line",
     "1": "manifest and lock",
@@ -43,6 +44,20 @@ def errors() -> str:
     return "\n".join(lines) + "\n"
 
 
+def files() -> dict[Path, str]:
+    """Everything that is made: where it lies, and what is in it."""
+    made = {HERE / "reference" / "errors.md": errors(), Path(DATA, "completions", "words.tsv"): words.words()}
+    made[Path(DATA, "partial-px.json")] = encoded()
+    return made | {HERE / "man" / name: text for name, text in manual.pages().items()}
+
+
+def main() -> None:
+    made = files()
+    for stale in set((HERE / "man").glob("*.1")) - set(made):
+        stale.unlink()
+    for path, text in made.items():
+        path.write_text(text, encoding="utf-8")
+
+
 if __name__ == "__main__":
-    (ROOT / "src" / "px" / "data" / "partial-px.json").write_text(encoded())
-    (HERE / "reference" / "errors.md").write_text(errors())
+    main()

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 import urllib3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
 
-from px import __version__, bounds, console
+from px import __version__, bounds, console, online
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -133,6 +133,7 @@ class Http:
         (:data:`px.bounds.DOCUMENT`).  With ``stream`` the caller reads the answer, and bounds it.
         """
         plain, found = split_credentials(url)
+        _refuse_lost(plain)
         retries = self._retries if retries is None else retries
         timeout = urllib3.Timeout(connect=connect or self._connect, read=self._read)
         sent = {"User-Agent": f"px/{__version__}", **found, **(headers or {})}
@@ -238,6 +239,15 @@ class Http:
         plain, found = split_credentials(proxy)
         auth = {"proxy-authorization": found["Authorization"]} if found else None
         return urllib3.ProxyManager(plain, maxsize=size, ssl_context=context, proxy_headers=auth)
+
+
+def _refuse_lost(url: str) -> None:
+    """A host whose name nobody would answer for is not waited for; it may be the proxy's."""
+    parts = urlsplit(url)
+    proxy = proxy_for(parts.scheme, parts.hostname or "")
+    host = parts.hostname if proxy is None else urlsplit(proxy).hostname
+    if host and online.is_lost(host):
+        raise FetchError(f"no name server answers, so {host} cannot be found", unreachable=True)
 
 
 def _whole(answer: BaseHTTPResponse, limit: int) -> BaseHTTPResponse:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,10 +13,13 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.conftest import REPO
+from tests.integration.ci.steps import EXPRESSION
 from tests.support.px import UV
 from tests.support.users import ORDINARY
+from tools import release
 
 LONG_AGO = 1_000_000_000
 
@@ -90,3 +94,78 @@ def test_the_wheel_installs_what_px_needs(tmp_path: Path) -> None:
     assert px.read_text().startswith(f"#!{tmp_path}/venv/bin/python")
     said = subprocess.run([px, "sandbox", "list"], capture_output=True, text=True, check=True).stdout
     assert "postgres" in said
+
+
+# --- one command -----------------------------------------------------------------------------------------------
+
+CHANGELOG = "# Changelog\n\n## 2.0 (unreleased)\n\n* New.\n\n## 1.0 (unreleased)\n\n* First.\n"
+
+
+def test_the_changelog_of_a_release() -> None:
+    text = release.dated(CHANGELOG, "2.0", "2026-01-02")
+    assert "## 2.0 (2026-01-02)\n\n* New." in text
+    assert "## 1.0 (unreleased)" in text
+    assert release.notes(text, "2.0") == "px 2.0\n\n* New.\n"
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A repository with what a release touches."""
+    root = tmp_path / "clone"
+    (root / "src/px").mkdir(parents=True)
+    (root / "src/px/__init__.py").write_text('__version__ = "1.0"\n')
+    (root / "CHANGELOG.md").write_text(CHANGELOG)
+    identity = ["-c", "user.name=px", "-c", "user.email=px@example.org"]
+    for command in (["init", "--quiet"], ["add", "--all"], [*identity, "commit", "--quiet", "--message", "first"]):
+        subprocess.run(["git", *command], cwd=root, check=True)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("version", "said"), [("0.9", "older"), ("2.0.0-1", "write it as"), ("two", "Invalid"), ("2;ls", "Invalid")]
+)
+def test_a_version_that_cannot_be_released(clone: Path, version: str, said: str) -> None:
+    with pytest.raises(SystemExit, match=said):
+        release.check(clone, version)
+
+
+def test_a_tree_that_cannot_be_released(clone: Path) -> None:
+    release.check(clone, "2.0")
+    subprocess.run(["git", "tag", "v2.0"], cwd=clone, check=True)
+    with pytest.raises(SystemExit, match="a tag v2"):
+        release.check(clone, "2.0")
+    (clone / "new").write_text("")
+    with pytest.raises(SystemExit, match="clean tree"):
+        release.check(clone, "2.1")
+
+
+@pytest.mark.slow
+@pytest.mark.network
+def test_make_release(tmp_path: Path) -> None:
+    """The whole of it, in a copy: version, changelog, commit, tag, and archives with that version."""
+    root = copied(tmp_path / "copy")
+    env = {f"GIT_{who}_{what}": "px@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    env = {**os.environ, **env, "PYTHONPATH": str(root / "src")}
+    for command in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "--message", "first"]):
+        subprocess.run(["git", *command], cwd=root, env=env, check=True)
+    command = [sys.executable, "tools/release.py", "99.1.0"]
+    said = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, check=True).stdout
+    assert re.search(r"^[0-9a-f]{64}  dist/px_sandbox-99\.1\.0-py3-none-any\.whl$", said, re.MULTILINE)
+    assert '__version__ = "99.1.0"' in (root / "src/px/__init__.py").read_text()
+    shown = subprocess.run(["git", "show", "v99.1.0"], cwd=root, capture_output=True, text=True, check=True).stdout
+    assert "Release 99.1.0" in shown
+    assert "px 99.1.0" in shown
+    left = subprocess.run(["git", "status", "--porcelain", "src", "docs"], cwd=root, capture_output=True, check=True)
+    assert left.stdout == b""
+
+
+@pytest.mark.parametrize("path", sorted((REPO / ".github/workflows").glob("*.yml")), ids=lambda p: p.stem)
+def test_workflows_pin_what_they_use_and_paste_nothing(path: Path) -> None:
+    workflow = yaml.safe_load(path.read_text())
+    assert workflow["permissions"] == {}, "a job gets what it names, and nothing else"
+    for job in workflow["jobs"].values():
+        assert "permissions" in job
+        for step in job["steps"]:
+            assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", step.get("uses", "a@" + "0" * 40))
+            assert not EXPRESSION.search(step.get("run", ""))
+            subprocess.run(["bash", "-n"], input=step.get("run", ""), text=True, check=True)

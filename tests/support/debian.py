@@ -122,7 +122,7 @@ def serving(mirror: Mirror) -> Iterator[Mirror]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     mirror.url = f"http://127.0.0.1:{server.server_address[1]}/debian"
     try:

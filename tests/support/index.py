@@ -99,7 +99,7 @@ def _metadata(wheel: Path) -> bytes:
 @contextmanager
 def serving(directory: Path, password: str | None = None) -> Iterator[Index]:
     index = Index(directory, password)
-    thread = threading.Thread(target=index.server.serve_forever, daemon=True)
+    thread = threading.Thread(target=index.server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
         yield index

@@ -18,7 +18,7 @@ SRC = REPO / "src"
 
 # What each module in the root and each folder may import of the others, lowest first.  `px` itself (the version, and
 # where the tables are) is everybody's.
-_ROOT = {"errors", "console", "elf", "platforms", "process", "http", "home", "foreign", "bounds", "tarballs"}
+_ROOT = {"errors", "console", "elf", "platforms", "process", "http", "home", "foreign", "bounds", "tarballs", "online"}
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "schema": set(),
@@ -28,7 +28,8 @@ ARROWS: dict[str, set[str]] = {
     "tarballs": {"bounds"},
     "platforms": {"errors"},
     "process": {"console"},
-    "http": {"console", "bounds"},
+    "online": set(),
+    "http": {"console", "bounds", "online"},
     "foreign": {"errors"},
     "warm": {"errors"},
     "home": {"warm"},

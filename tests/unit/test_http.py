@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from pathlib import Path
 
 import pytest
 
-from px import console
+from px import console, online
 from px.http import Download, FetchError, Http
 from px.project.uv import environment
 from tests.support.needs import only_for
@@ -34,3 +35,52 @@ def test_uv_does_not_wait_for_a_network_that_is_off(monkeypatch: pytest.MonkeyPa
     assert environment()["UV_HTTP_RETRIES"] == "0"
     monkeypatch.setenv("UV_HTTP_RETRIES", "7")
     assert environment()["UV_HTTP_RETRIES"] == "7"
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(online, "SECONDS", 0.05)
+
+
+@pytest.mark.usefixtures("quick")
+def test_name_servers_that_say_nothing() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        assert online.are_silent([server.getsockname()])
+        assert [server.recv(512)[2:], server.recv(512)[2:]] == [online.QUESTION] * online.TRIES
+        where = server.getsockname()
+    assert not online.are_silent([where]), "nobody is there, so nobody is waited for"
+    assert not online.are_silent([])
+
+
+def test_a_name_server_that_says_anything() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+
+        def refuse() -> None:
+            server.sendto(b"no", server.recvfrom(512)[1])
+
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        assert not online.are_silent([server.getsockname()])
+        thread.join()
+
+
+def test_which_name_servers_are_asked(tmp_path: Path) -> None:
+    file = tmp_path / "resolv.conf"
+    file.write_text(
+        "# nameserver 1.1.1.1\nnameserver\nnameserver here\nnameserver ::1\noptions x\nnameserver 127.0.0.1\n"
+    )
+    assert online.name_servers(str(file)) == ["::1", "127.0.0.1"]
+    assert online.name_servers(str(tmp_path / "none")) == []
+
+
+def test_hosts_that_need_no_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(online, "names_are_silent", lambda: True)
+    online.is_lost.cache_clear()
+    assert [online.is_lost(host) for host in ("127.0.0.1", "::1", "localhost")] == [False] * 3
+    assert online.is_lost("mirror.example.org")
+    with pytest.raises(FetchError, match="no name server answers") as caught:
+        Http().request("GET", "http://mirror.example.org/")
+    assert caught.value.unreachable
+    online.is_lost.cache_clear()

@@ -96,7 +96,7 @@ def _index(archive: Archive, seeds: Seeds, repository: str, architecture: str) -
     try:
         return archive.get(f"{path}/{machine}/APKINDEX.tar.gz", read)
     except FetchError as e:
-        raise _failure(archive, seeds, f"the index of {repository} cannot be fetched: {e.reason}") from e
+        raise _failure(archive, seeds, f"the index of {repository} cannot be fetched: {e.reason}", e) from e
     except (UntrustedError, BadArchiveError, KeyError, ValueError) as e:
         raise _failure(archive, seeds, f"the index of {repository} cannot be trusted: {e}") from e
 
@@ -115,7 +115,7 @@ def _pin(archive: Archive, seeds: Seeds, package: Package, architecture: str) ->
     try:
         size, digest = archive.get(path, partial(_checked, package))
     except FetchError as e:
-        raise _failure(archive, seeds, f"{package.file_name} cannot be fetched: {e.reason}") from e
+        raise _failure(archive, seeds, f"{package.file_name} cannot be fetched: {e.reason}", e) from e
     except _MismatchError as e:
         problem = f"{package.file_name} is not the package that the signed index names"
         raise _failure(archive, seeds, problem) from e
@@ -135,7 +135,10 @@ def _checked(package: Package, content: bytes) -> tuple[int, str]:
     return len(content), hashlib.sha256(content).hexdigest()
 
 
-def _failure(archive: Archive, seeds: Seeds, problem: str) -> PxError:
+def _failure(archive: Archive, seeds: Seeds, problem: str, cause: FetchError | None = None) -> PxError:
     names = ", ".join(console.redact(mirror.main) for mirror in archive.mirrors)
     why = [f"px asked {names}, which PX_ALPINE_MIRROR names, and used nothing of it."]
-    return PxError("PX900", base=seeds.name, problem=problem, why=why)
+    if cause is None or not cause.unreachable:
+        return PxError("PX900", base=seeds.name, problem=problem, why=why)
+    fix = ["Check the network, or name other mirrors: export PX_ALPINE_MIRROR=URL"]
+    return PxError("PX900", base=seeds.name, problem=problem, why=why, fix=fix, whole_fix=True)

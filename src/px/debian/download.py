@@ -234,7 +234,10 @@ def _download_error(lock: BaseLock, package: PinnedPackage, failures: Sequence[t
             fix.append(f"Or let px ask Debian's snapshot archive too: export {SNAPSHOT}={OFFICIAL}")
     fix.append(f"Check the network and the proxy, or name another mirror: export {variable}=URL")
     fix.append("Then run the command again; px keeps what it has downloaded.")
-    return PxError("PX900", base=lock.name, problem=f"{package.label} could not be downloaded", why=why, fix=fix)
+    # Another base would come from the same places; px itself is to blame only if a file is gone or is another.
+    elsewhere = not any(e.status == 404 or e.actual_sha256 for _, e in failures)
+    problem = f"{package.label} could not be downloaded"
+    return PxError("PX900", base=lock.name, problem=problem, why=why, fix=fix, whole_fix=elsewhere)
 
 
 def _current(lock: BaseLock) -> str:
@@ -251,4 +254,5 @@ def _offline_error(lock: BaseLock, missing: Sequence[PinnedPackage]) -> PxError:
         problem=f"{len(missing)} of its packages are not in the store, and px is offline",
         why=[f"Missing: {names}"],
         fix=["Run the command once without --offline; px keeps what it downloads."],
+        whole_fix=True,
     )

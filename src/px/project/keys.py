@@ -16,6 +16,7 @@ class Kind(Enum):
     BOOLEAN = "true or false"
     STRINGS = "an array of strings"
     TABLE = "a table"
+    COUNT = "a number"
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Key:
     """One or two sentences, for the person who writes it."""
     default: object = None
     choices: tuple[str, ...] = ()
-    """The only values that it may have; none if there are others."""
+    """The only values that it may have, beside numbers; none if there are others."""
     example: object = None
     such_as: str = ""
     """A value as an error shows it."""
@@ -37,15 +38,23 @@ class Key:
     pattern: str = ""
     """What every string must look like, as a regular expression of JSON Schema: no more than px itself refuses."""
 
+    most: int = 0
+    """The largest number of a count."""
+
     @property
     def wanted(self) -> str:
         """How an error says what it should be."""
+        if self.kind is Kind.COUNT:
+            return " or ".join((str(self.kind.value), *map(repr, self.choices)))
         if self.choices:
             listed = " or ".join(map(repr, self.choices)) if len(self.choices) == 2 else ", ".join(self.choices)
             return listed if len(self.choices) == 2 else f"one of {listed}"
-        return self.kind.value + (f" such as {self.such_as}" if self.such_as else "")
+        return str(self.kind.value) + (f" such as {self.such_as}" if self.such_as else "")
 
     def accepts(self, value: object) -> bool:
+        if self.kind is Kind.COUNT:
+            # true and false are numbers in Python, and mean all and none.
+            return value in self.choices or (isinstance(value, int) and 0 <= value <= self.most)
         if self.choices:
             return isinstance(value, str) and value in self.choices
         if self.kind is Kind.STRINGS:

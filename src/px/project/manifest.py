@@ -135,6 +135,12 @@ class Manifest:
         return found if isinstance(found, dict) else {"mode": found}
 
     @property
+    def sandbox_gpu(self) -> bool:
+        """Whether ``[tool.px.sandbox].gpu`` says anything: a warm run has no GPU."""
+        sandbox = self.tool("px").get("sandbox", {})
+        return isinstance(sandbox, dict) and "gpu" in sandbox
+
+    @property
     def is_project(self) -> bool:
         return "project" in self.document
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from px import process
+from px import online, process
 from px.errors import PxError
 from px.warm.places import program
 from px.warm.record import home_root
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Settings of a surrounding shell or venv that would make uv act on another environment than px means.
 _NOT_OURS = ("VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT", "UV_FROZEN", "UV_LOCKED", "UV_NO_SYNC", "CONDA_PREFIX")
+# How uv says that it did not reach a server at all; with an answer of the server its advice is another.
+_UNREACHED = re.compile(r"dns error|client error \(Connect\)|tcp connect error|operation timed out")
 _DOING = {
     "add": "Resolving what the project shall have (uv add)",
     "build": "Building (uv build)",
@@ -40,7 +42,9 @@ class Uv:
     def run(self, *args: str | Path) -> process.Finished:
         """Run uv and return how it ended; no colours, no prompts, no progress."""
         flags = ["--color", "never", "--no-progress", *(["--offline"] if self.offline else [])]
-        return process.run([find_uv(), *flags, *args], cwd=self.directory, env=environment(), doing=doing(args))
+        return process.run(
+            [find_uv(), *flags, *args], cwd=self.directory, env=environment(offline=self.offline), doing=doing(args)
+        )
 
     def must(self, action: str, *args: str | Path, remedy: str) -> process.Finished:
         """Run uv; a failure is PX100 with uv's own reason."""
@@ -70,17 +74,12 @@ def find_uv() -> str:
         return found
 
 
-def environment() -> dict[str, str]:
+def environment(*, offline: bool = False) -> dict[str, str]:
     """The environment as uv shall see it; the Python that runs px is there when PATH has none that fits."""
     own = os.path.dirname(os.path.realpath(sys.executable))
     path = os.pathsep.join(filter(None, [os.environ.get("PATH", os.defpath), own]))
     found = {k: v for k, v in os.environ.items() if k not in _NOT_OURS} | {"PATH": path}
-    return {**_cache(), **patience(), **found}
-
-
-def patience() -> dict[str, str]:
-    """Without a network uv would try again for ten seconds before it says so."""
-    return {} if _has_route() else {"UV_HTTP_RETRIES": "0"}
+    return {**_cache(), **({} if offline else online.patience()), **found}
 
 
 def _cache() -> dict[str, str]:
@@ -92,16 +91,9 @@ def _cache() -> dict[str, str]:
     return {} if os.access(there, os.W_OK) else {"UV_CACHE_DIR": os.path.join(home_root(), "cache", "uv", "host")}
 
 
-def _has_route() -> bool:
-    """Whether this machine has a way to any other."""
-    try:
-        with open("/proc/net/route", encoding="ascii") as v4, open("/proc/net/ipv6_route", encoding="ascii") as v6:
-            return len(v4.readlines()) > 1 or any(not line.rstrip().endswith(" lo") for line in v6)
-    except OSError:
-        return True  # not Linux, or no IPv6: nothing is known
-
-
 def failure(action: str, done: process.Finished, remedy: str) -> PxError:
+    if _UNREACHED.search(done.stderr):
+        remedy = "Check the network, the proxy (HTTPS_PROXY) and the index's address, then run the command again."
     return PxError("PX100", action=action, reason=explain(done.stderr), remedy=remedy)
 
 

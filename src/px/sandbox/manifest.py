@@ -7,11 +7,12 @@ Reading is strict: what px does not know is an error that names the file and the
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from packaging.utils import canonicalize_name
 
 from px import bounds
+from px.engines.gpu.asked import ALL, MOST, Asked
 from px.engines.network.modes import MODES, Wanted
 from px.engines.network.rules import parse_rule
 from px.errors import PxError
@@ -79,6 +80,14 @@ SANDBOX_KEYS = (
         choices=("read-only", "read-write"),
     ),
     Key(
+        "gpu",
+        Kind.COUNT,
+        "How many GPUs of this machine a run gets; 'all' or true for all of them, 0 or false for none.",
+        choices=(ALL,),
+        example=1,
+        most=MOST,
+    ),
+    Key(
         "network",
         Kind.TABLE,
         "What a run may reach.",
@@ -124,6 +133,8 @@ class SandboxManifest:
     read_only: bool = False
     """Whether a run can write to the working tree."""
 
+    gpu: Asked | None = None
+    """The GPUs that a run gets; None if nothing is said."""
     pins: Path | None = None
     """The project's own pins; None if it uses px's."""
 
@@ -151,6 +162,7 @@ def read_manifest(path: Path, document: Mapping[str, Any] | None = None) -> Sand
         disabled=off,
         exclude=tuple(table.get("exclude", ())),
         pins=path.parent / table["pins"] if "pins" in table else None,
+        gpu=reader.gpu(table.get("gpu")),
         git_write=table.get("git") == "read-write",
         network=reader.network(table.get("network", {})),
         build=reader.build(table.get("build", {}), table.get("base", DEFAULT_BASE)),
@@ -211,6 +223,13 @@ class _Reader:
             if key.name in table and not key.accepts(table[key.name]):
                 problem = f"{name}.{key.name} must be {key.wanted}, not {_spell(table[key.name])}"
                 raise self.fail((*at, key.name), problem)
+
+    def gpu(self, value: object) -> Asked | None:
+        if value is None:
+            return None
+        if isinstance(value, bool):
+            return Asked(None if value else 0)
+        return Asked() if value == ALL else Asked(cast("int", value))
 
     def network(self, table: dict[str, Any]) -> Wanted:
         name, known = "[tool.px.sandbox.network]", names_of(NETWORK_KEYS)

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 ID = "https://json.schemastore.org/partial-px.json"
 # No control character of C, as in a variable of the environment: its name ends at =, and all of it at a zero byte.
 _VARIABLE, _NO_ZERO = "^[^=\\u0000]+$", "^[^\\u0000]*$"
-_TYPES = {Kind.STRING: "string", Kind.BOOLEAN: "boolean", Kind.STRINGS: "array", Kind.TABLE: "object"}
+_TYPES: dict[Kind, str | list[str]] = {
+    Kind.STRING: "string",
+    Kind.BOOLEAN: "boolean",
+    Kind.STRINGS: "array",
+    Kind.TABLE: "object",
+    Kind.COUNT: ["integer", "string", "boolean"],
+}
 
 
 def schema() -> dict[str, Any]:
@@ -54,7 +60,9 @@ def _value(key: Key) -> dict[str, Any]:
     found: dict[str, Any] = {"description": key.meaning, "type": _TYPES[key.kind]}
     if key.kind is Kind.STRINGS:
         found["items"] = {"type": "string", "pattern": key.pattern or _NO_ZERO}
-    if key.choices:
+    if key.kind is Kind.COUNT:
+        found |= {"minimum": 0, "maximum": key.most, "pattern": f"^({'|'.join(key.choices)})$"}
+    elif key.choices:
         found["enum"] = list(key.choices)
     if key.default is not None:
         found["default"] = key.default

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from px import online
 from px.env.credentials import Credentials
 from px.errors import PxError
 from px.project.git.shadow import repository_of
 from px.project.manifest import FILE, OLD_MANIFESTS, Manifest
-from px.project.uv import patience
 from px.warm.spec import Mount
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def environment(context: Context) -> dict[str, str]:
     """uv's variables: those of the caller that say how indexes are reached, and where things are in the box."""
     return {
         **Credentials(context.settings).variables_from_keyring(),
-        **patience(),
+        **({} if context.offline else online.patience()),
         **_variables(),
         **{k: v for k, v in os.environ.items() if k.lower() in _PROXIES},
         "PATH": "/usr/local/bin:/usr/bin:/bin",

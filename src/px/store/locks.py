@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from px import console
+from px.errors import PxError
 from px.warm.hold import acquire
 
 if TYPE_CHECKING:
@@ -18,19 +20,32 @@ if TYPE_CHECKING:
 __all__ = ["acquire", "collection", "collection_off", "locked"]
 
 
+# What file systems say that have no locks: Lustre without its option flock, NFS whose server has no lock daemon.
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+
+
 @contextmanager
 def locked(path: Path, waiting: str = "Waiting for another px process", *, shared: bool = False) -> Iterator[None]:
     """Hold the lock during the block.  If another process has it, px says ``waiting``, and how long that takes."""
     # The first try does not wait: its failure says that there is something to wait for.
-    fd = acquire(path, shared=shared, wait=False)
+    fd = _acquire(path, shared=shared, wait=False)
     if fd is None:
         with console.waiting(waiting, at_once=True):
-            fd = acquire(path, shared=shared)
+            fd = _acquire(path, shared=shared, wait=True)
     try:
         yield
     finally:
         if fd is not None:
             os.close(fd)
+
+
+def _acquire(path: Path, *, shared: bool, wait: bool) -> int | None:
+    try:
+        return acquire(path, shared=shared, wait=wait)
+    except OSError as e:
+        if e.errno not in _NO_LOCKS:
+            raise
+        raise PxError("PX812", path=path.parent, reason=e.strerror) from e
 
 
 @contextmanager

@@ -86,7 +86,8 @@ def newest_lock(
 ) -> tuple[BaseLock, Index]:
     """A lock of a base and some capabilities as the archive has them now, and the archive's index."""
     if context.offline:
-        raise PxError("PX900", base=base, problem="newer versions cannot be looked for offline", fix=[_ONLINE])
+        problem = "newer versions cannot be looked for offline"
+        raise PxError("PX900", base=base, problem=problem, fix=[_ONLINE], whole_fix=True)
     seeds = seeds_of(base)
     if seeds.name.startswith("alpine-"):
         problem = "px does not compare pins of Alpine's packages with newer versions"

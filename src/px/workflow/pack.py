@@ -187,16 +187,17 @@ def pack(situation: Situation, selection: Selection, options: PackOptions, archi
 
 
 def _for_tasks(steps: Steps, options: PackOptions) -> tuple[tuple[Package, ...], tuple[Layer, ...]]:
-    """What tasks need and the lock lacks, and the layer that it is in: none if the lock has it all."""
+    """The packages that tasks need and the lock lacks, and the layer that they are in."""
     if options.tasks is None:
         return (), ()
-    from px.workflow.tasks.packages import task_packages
+    from px.workflow.tasks.packages import task_packages, task_programs
 
     store, derived = steps.derived.ground.context.store, steps.derived
+    if not any(p.name == "bash" for layer in steps.image.layers for p in layer.packages):
+        problem = "Metaflow starts tasks with bash, which it does not have"
+        raise PxError("PX900", base=steps.image.base, problem=problem)
     extra = task_packages(derived, options.tasks)
-    if not extra:
-        return (), ()
-    layer = ensure_extra_layer(derived.ground, extra, "tasks")
+    layer = ensure_extra_layer(derived.ground, extra, "tasks", task_programs())
     check_links(store, [*steps.image.layers, layer], steps.image.base, derived.manifest.disabled)
     return extra, (layer,)
 
@@ -232,6 +233,8 @@ def _spec(steps: Steps, project: Project, commit: Commit | None, options: PackOp
         platform=Platform("linux", steps.derived.base.architecture),
         created=commit.time if commit else 0,
         env=env | task_variables(env["PATH"], steps.image.sbx_id) if options.tasks else env,
+        # A task makes a directory of its own, called metaflow, and a project may have one of that name.
+        workdir=HOME if options.tasks else APP,
         entrypoint=entrypoint,
         cmd=options.cmd or (() if entrypoint else ("python",)),
         ports=options.ports,

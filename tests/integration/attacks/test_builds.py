@@ -100,6 +100,12 @@ def test_the_wheel_comes_back_by_its_bare_name(warm: Home, tmp_path: Path, victi
     assert made.is_file()
 
 
+def test_a_wheel_whose_name_is_none(warm: Home, tmp_path: Path) -> None:
+    backend = "def build_wheel(d, s=None, m=None):\n    open(d + '/evil.whl', 'w').close()\n    return 'evil.whl'\n"
+    done = sync(sdists.project(tmp_path / "careless", sdists.sdist(tmp_path / "sdists", "evil", backend)))
+    assert "PX903" in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize("kind", ["link", "fifo", "directory"])
 def test_a_wheel_that_is_no_file(warm: Home, tmp_path: Path, victim: Path, kind: str) -> None:
     sdists.drop(victim)

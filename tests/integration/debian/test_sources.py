@@ -82,7 +82,7 @@ def snapshot(archive: Snapshot) -> Iterator[Snapshot]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     archive.url = f"http://127.0.0.1:{server.server_address[1]}/archive"
     try:
         yield archive

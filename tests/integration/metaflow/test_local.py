@@ -24,10 +24,10 @@ from px.home import Home
 from tests.conftest import REPO
 from tests.support.index import Index
 from tests.support.needs import need
-from tests.support.px import PX
+from tests.support.px import PX, UV
 from tests.support.users import another_user, become
 
-from .conftest import ACCESS, FLOWS, SECRET, Workspace, flows
+from .conftest import ACCESS, FLOWS, SECRET, Workspace, flows, metadata_service
 
 ARTIFACTS = [
     "squares",
@@ -239,6 +239,50 @@ if __name__ == "__main__":
     ProjectFlow()
 """
 
+OWN_FLOW = """
+from metaflow import FlowSpec, step
+
+class OwnFlow(FlowSpec):
+    @step
+    def start(self):
+        import my_app, my_lib
+        self.found = [my_app.NAME, my_lib.VALUE]
+        self.next(self.end)
+
+    @step
+    def end(self):
+        pass
+
+if __name__ == "__main__":
+    OwnFlow()
+"""
+SOURCES = '[tool.uv.sources]\nmy-lib = { path = "../lib", editable = true }\n'
+
+
+def package(root: Path, name: str, code: str, more: str = "", dependencies: str = "") -> Path:
+    """A project with a package in ``src``; the package's file."""
+    module = root / "src" / name.replace("-", "_") / "__init__.py"
+    module.parent.mkdir(parents=True)
+    module.write_text(code)
+    (root / "pyproject.toml").write_text(
+        f'[project]\nname = "{name}"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = [{dependencies}]\n'
+        f'[build-system]\nrequires = ["setuptools>=77"]\nbuild-backend = "setuptools.build_meta"\n{more}'
+    )
+    return module
+
+
+def test_a_projects_own_package_and_its_editable_sibling(workspace: Workspace) -> None:
+    """Both in ``src``, both live; and the run is started in a directory beside the project."""
+    app, lib = workspace.root.parent / "app", workspace.root.parent / "lib"
+    package(app, "my-app", "NAME = 'app'\n", SOURCES, '"my-lib"')
+    module = package(lib, "my-lib", "VALUE = 1\n")
+    (app / "flow.py").write_text(OWN_FLOW)
+    subprocess.run([UV, "lock", "--quiet"], cwd=app, check=True)
+    for value in (1, 2):
+        module.write_text(f"VALUE = {value}\n")
+        workspace.run("../app/flow.py", "run", "--with", "sandbox")
+        assert artifacts(workspace, "OwnFlow", "start", ["found"]) == {"found": ["app", value]}
+
 
 def test_the_project_around_the_flow(index: Index, app: Path, workspace: Workspace) -> None:
     """Its locked packages are in the sandbox, under the sbx_id that `px run --sandbox` has there."""
@@ -285,24 +329,8 @@ def test_service_metadata(workspace: Workspace, service: str) -> None:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A metadata service on loopback."""
-    from .conftest import _wait_for
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    directory = tmp_path_factory.mktemp("service")
-    program = (
-        "import uvicorn; from metaflow_local_service.server import create_app; "
-        f"uvicorn.run(create_app({str(directory)!r}), port={port}, log_level='critical')"
-    )
-    process = subprocess.Popen([sys.executable, "-c", program], cwd=directory)
-    try:
-        _wait_for(f"http://127.0.0.1:{port}/ping")
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.kill()
-        process.wait()
+    with metadata_service(tmp_path_factory.mktemp("service")) as url:
+        yield url
 
 
 def test_no_secret_is_left_anywhere(workspace: Workspace, s3: dict[str, str], sandbox_home: Home) -> None:

@@ -109,7 +109,7 @@ def _plain(content: bytes) -> bytes:
 @contextmanager
 def service(folder: Path) -> Iterator[TokenService]:
     found = TokenService(folder)
-    threading.Thread(target=found.server.serve_forever, daemon=True).start()
+    threading.Thread(target=found.server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield found
     finally:

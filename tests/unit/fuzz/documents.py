@@ -365,7 +365,7 @@ class _Handler(socketserver.BaseRequestHandler):
 @functools.cache
 def _server() -> _Server:
     found = _Server(("127.0.0.1", 0), _Handler)
-    threading.Thread(target=found.serve_forever, daemon=True).start()
+    threading.Thread(target=found.serve_forever, args=(0.02,), daemon=True).start()
     return found
 
 

@@ -59,7 +59,7 @@ def test_compiled_modules_are_used_whatever_the_time_of_the_source(tmp_path: Pat
 def address(tmp_path: Path) -> Iterator[str]:
     (tmp_path / "package").write_bytes(b"content" * 1000)
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path)))
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()

@@ -43,10 +43,11 @@ LAYERS = (
     ("__init__",),
 )
 SDKS = {"e2b", "daytona", "httpx"}
+DECORATORS = ("sandbox_decorator", "environment/px_decorator")
 # What the extension may use of px.
 PX = (
     *("px.workflow.", "px.project.context", "px.warm.", "px.home", "px.errors", "px.store."),
-    *("px.engines.bubblewrap", "px.engines.network.rules"),
+    *("px.engines.bubblewrap", "px.engines.gpu.", "px.engines.network.rules"),
 )
 
 Sources = dict[str, str]
@@ -153,15 +154,15 @@ def test_px_does_not_use_the_extension() -> None:
 
 
 def test_no_long_lists_of_parameters() -> None:
-    hooks = set(dir(StepDecorator))
+    hooks = set(dir(StepDecorator))  # Metaflow says what those take
     for module, text in sources().items():
         for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef) and not (module == "sandbox_decorator" and node.name in hooks):
+            if isinstance(node, ast.FunctionDef) and not (module in DECORATORS and node.name in hooks):
                 names = [a.arg for a in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]]
                 assert len([n for n in names if n not in ("self", "cls")]) < 6, f"{module}: {node.name}"
 
 
-@pytest.mark.parametrize("folder", ["", "backends", "cards", "local", "remote", "report", "templates"])
+@pytest.mark.parametrize("folder", ["", "backends", "cards", "environment", "local", "remote", "report", "templates"])
 def test_a_folder_has_at_most_a_dozen_files(folder: str) -> None:
     assert len(list((PLUGINS / folder).glob("*.py"))) <= 12
 
@@ -182,8 +183,9 @@ def test_importing_everything_needs_no_sdk() -> None:
     program = (
         "import importlib, sys\n"
         f"for sdk in {sorted(SDKS)!r}: sys.modules[sdk] = None\n"
-        f"for name in {names!r}: importlib.import_module(name)\n"
+        # Metaflow imports the decorators while it is imported, and they import Metaflow.
         "import metaflow\n"
+        f"for name in {names!r}: importlib.import_module(name)\n"
         "from metaflow import sandbox, daytona, e2b\n"
         "from metaflow.plugins import CARDS\n"
         "assert 'sandbox' in [card.type for card in CARDS]\n"

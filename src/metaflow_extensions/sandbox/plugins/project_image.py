@@ -32,6 +32,10 @@ class ProjectImage:
     sent_bytes: int = 0
     """What had to be pushed for it: nothing if the registry had it."""
 
+    def __str__(self) -> str:
+        pushed = f"{self.sent_bytes / 1e6:.1f} MB pushed" if self.sent_bytes else "in the registry already"
+        return f"{self.reference} (sbx_id {self.sbx_id[:12]}), {pushed}"
+
 
 def has_project(flow_directory: Path) -> bool:
     """Whether there is a px project around a flow; it is not looked into."""

@@ -51,7 +51,7 @@ class SandboxDecorator(StepDecorator):
     memory : int, optional
         Memory in MB; as cpu.
     gpu : int, optional
-        Number of GPUs, where the backend has them.
+        Number of GPUs, where the backend has them. On this machine `@resources(gpu=1)` gives one too, if there is one.
     disk : int, optional
         Disk in MB, where the backend can choose it.
     image : str, optional
@@ -81,6 +81,8 @@ class SandboxDecorator(StepDecorator):
     package_sha: ClassVar[str | None] = None
     package_url: ClassVar[str | None] = None
     fork_server: ClassVar[ForkServer | None] = None
+    announced: ClassVar[str] = ""
+    """The image that the user was told about."""
 
     project: ProjectImage | None = None
     """The image of the px project around the flow, if the step stands on it at a provider."""
@@ -141,9 +143,20 @@ class SandboxDecorator(StepDecorator):
         if self.is_local:
             wished, own = merged, {k: v for k, v in self.attributes.items() if v not in (None, "")}
             merged = {k: v for k, v in merged.items() if k in own}
-            if "gpu" not in own and float(wished.get("gpu") or 0) and _words()[:1] == ["run"]:
-                logger(f"The step {self._step_name} wishes for gpu={wished['gpu']}; a local sandbox has none.")
+            if "gpu" not in own and float(wished.get("gpu") or 0) and (_words()[:1] or [""])[0] in RUNS:
+                merged |= self._wish_for_gpus(wished["gpu"], logger)
         self.attributes.update(merged)
+
+    def _wish_for_gpus(self, wished: str, logger: Any) -> dict[str, str]:
+        """The GPUs of ``@resources``, where this machine has them; a plain run does not fail without, either."""
+        from metaflow_extensions.sandbox.plugins.local.gpus import gpus_of
+
+        try:
+            gpus_of(options.whole_number({"gpu": wished}, "gpu") or 0)
+        except Unusable as e:
+            logger(f"The step {self._step_name} wishes for gpu={wished}, and gets none. {e.what}")
+            return {}
+        return {"gpu": wished}
 
     def _refuse_deployment(self) -> None:
         words = _words()
@@ -260,7 +273,10 @@ class SandboxDecorator(StepDecorator):
 
         # Providers' machines are amd64. Metaflow brings the flow, so a change of it needs no new image and template.
         platform = str(setting("SANDBOX_PLATFORM") or "linux/amd64")
-        self.project = project_image(_flow_directory(), self._flow_datastore.TYPE, platform, code=False)
+        self.project = image = project_image(_flow_directory(), self._flow_datastore.TYPE, platform, code=False)
+        if SandboxDecorator.announced != image.reference:  # not for every step
+            SandboxDecorator.announced = image.reference
+            sys.stderr.write(f"px: {image}\n")
 
     def _start_fork_server(self) -> None:
         from metaflow_extensions.sandbox.plugins.remote.fork_server import ForkServer

@@ -23,7 +23,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace, context: Context) -> int:
     if context.offline:
-        raise PxError("PX900", base=args.name[0], problem="its pins cannot be asked for offline")
+        problem, fix = "its pins cannot be asked for offline", ["Run it without --offline."]
+        raise PxError("PX900", base=args.name[0], problem=problem, fix=fix, whole_fix=True)
     details: dict[str, object] = {}
     lost: list[str] = []
     for name in args.name:

@@ -32,7 +32,8 @@ def main(args: argparse.Namespace, context: Context) -> int:
         seeds = seeds_of(name)
         directory: Path = args.out or lock_directory(name)
         if context.offline:
-            raise PxError("PX900", base=name, problem="it cannot be locked offline", fix=["Run it without --offline."])
+            fix = ["Run it without --offline."]
+            raise PxError("PX900", base=name, problem="it cannot be locked offline", fix=fix, whole_fix=True)
         for architecture in architectures_of(seeds, args.architecture):
             lines = relock_base(seeds, architecture, directory, dry_run=args.dry_run)
             changes[f"{name}-{architecture}"] = lines

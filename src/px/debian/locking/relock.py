@@ -122,7 +122,8 @@ def _suite(archive: Archive, suite: str, architecture: str, base: str) -> tuple[
             base=base,
             problem=f"the index of {suite} cannot be fetched: {e.reason}",
             why=[f"The archive is {console.redact(mirror.archive(suite))}, from {mirror.origin}."],
-            fix=["Choose a mirror that has this release: export PX_DEBIAN_MIRROR=URL"],
+            fix=["Check the network, or choose a mirror that has this release: export PX_DEBIAN_MIRROR=URL"],
+            whole_fix=e.unreachable,
         ) from e
     except (UntrustedError, lzma.LZMAError) as e:
         raise PxError(

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from packaging.utils import parse_wheel_filename
+
 from px import foreign
 from px.env.artifacts import Artifact
 from px.env.wheel import WheelOf, unpack_wheel
@@ -84,7 +86,7 @@ def build_project(
             out.mkdir()
             source.copy(scratch.path / "source")
             wheel = builder.build(artifact, scratch.path / "source", out)
-            version = wheel.name.split("-")[1]
+            version = str(parse_wheel_filename(wheel.name)[1])
             return unpack_wheel(wheel, draft.tree(), WheelOf(name, version, key))
 
     oid = builder.store.ensure("pkg-build", key, make, label=f"{name} itself")

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from packaging.utils import canonicalize_name
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from px import bounds, console, foreign
 from px.debian import toolchain
@@ -96,6 +96,10 @@ class Work:
         if not wheel.endswith(".whl"):
             raise PxError("PX903", problem=f"{self.artifact.label}: its build backend made no wheel")
         foreign.copy(self.directory / "out", wheel, into / wheel, LARGEST_WHEEL)
+        try:
+            parse_wheel_filename(wheel)
+        except InvalidWheelFilename as e:
+            raise PxError("PX903", problem=f"{self.artifact.label}: its build backend made no wheel: {e}") from e
         return into / wheel
 
     def try_wheel(self, tools: tuple[Path, ...]) -> str | None:

@@ -1,4 +1,4 @@
-"""Packages beside a project's env: a layer of its own, which the project's own packages go before.
+"""Packages and files beside a project's env: a layer of its own, which the project's own packages go before.
 
 They lie in a directory that the env's ``sys.path`` ends with.  So a module of the project is never hidden by one of
 them, whatever its name, and neither the env nor the ``sbx_id`` knows about them.
@@ -6,6 +6,8 @@ them, whatever its name, and neither the env nor the ``sbx_id`` knows about them
 
 from __future__ import annotations
 
+import hashlib
+from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from px.env.layout import entry_point_script, lay_out
@@ -14,7 +16,7 @@ from px.sandbox.layers.layer import Layer
 from px.store.canonical import oid_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from px.env.layout import Layout
     from px.env.packages import Package
@@ -30,8 +32,10 @@ _PATH_FILE = "zzz-px-extra.pth"
 RECIPE = 1
 
 
-def ensure_extra_layer(ground: Ground, packages: Sequence[Package], what: str) -> Layer:
-    """The layer with these packages, compiled by the image's own Python."""
+def ensure_extra_layer(
+    ground: Ground, packages: Sequence[Package], what: str, programs: Mapping[str, bytes] = MappingProxyType({})
+) -> Layer:
+    """The layer with these packages, compiled by the image's own Python, and these programs by their paths."""
     store, site = ground.context.store, ground.python.runtime.site_packages
     compiled = ensure_bytecode(ground, packages)
     layout = lay_out(store, packages, site)
@@ -46,10 +50,14 @@ def ensure_extra_layer(ground: Ground, packages: Sequence[Package], what: str) -
             _add_bytecode(store, tree, compiled[package.oid], f"{PREFIX}/{site}/")
         _add_scripts(tree, layout)
         tree.file(f"{PREFIX}/{site}/{_PATH_FILE}", f"/{INSIDE}\n".encode())
+        for path, content in sorted(programs.items()):
+            tree.file(path, content, 0o755)
         return {"what": what, "tree": tree.finish()}
 
     identity: list[Value] = [[p.name, p.oid, compiled[p.oid]] for p in packages]
-    key = oid_of("extra-layer-inputs", {"recipe": RECIPE, "what": what, "site": site, "packages": identity})
+    named: list[Value] = [[path, hashlib.sha256(content).hexdigest()] for path, content in sorted(programs.items())]
+    inputs: Payload = {"recipe": RECIPE, "what": what, "site": site, "packages": identity, "programs": named}
+    key = oid_of("extra-layer-inputs", inputs)
     return Layer.of(store, store.ensure("layer", key, make, label=f"the layer {what}"), what)
 
 

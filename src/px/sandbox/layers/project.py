@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from packaging.version import InvalidVersion, Version
+
 from px import console
 from px.env.layout import (
     BadEntryPointError,
@@ -281,8 +283,25 @@ def _has_modules(directory: Path) -> bool:
 
 
 def written_version(manifest: Manifest) -> str | None:
-    """The version, where it is written down; None where the build backend computes it."""
-    return manifest.version or _version_in_source(manifest)
+    """The version, where it is written down; None where the build backend computes it.
+
+    As every installer writes it: what a project calls 1.0.0-rc1 is 1.0.0rc1 in its metadata.
+    """
+    if manifest.version:
+        found = _canonical(manifest.version)
+        if found is None:
+            problem = f"project.version is {manifest.version!r}, which is no version of a Python package"
+            raise PxError("PX003", path=manifest.path, problem=problem)
+        return found
+    found = _version_in_source(manifest)
+    return _canonical(found) if found else None
+
+
+def _canonical(version: str) -> str | None:
+    try:
+        return str(Version(version))
+    except InvalidVersion:
+        return None
 
 
 def _version_in_source(manifest: Manifest) -> str | None:

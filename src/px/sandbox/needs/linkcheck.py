@@ -6,7 +6,7 @@ build (PX902) only if it must fail at run time and px can say what to do; all el
 * fatal: an extension module, a program, or a library that those link to, which lacks a library that some
   capability brings, or a symbol version that a library in the image is too old for;
 * warning: plugins and other files that a package loads only if it can, and libraries that px knows nothing
-  of (CUDA drivers, another package's private libraries): the package may load them in a way of its own.
+  of (another package's private libraries): the package may load them in a way of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import posixpath
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from px.engines.gpu.driver import is_library as comes_with_driver
 from px.errors import PxError
 from px.sandbox.needs import sonames
 from px.sandbox.needs.inspection import is_script, required_paths
@@ -81,7 +82,8 @@ class _Checker:
                 yield self._missing(record, _INTERPRETER, record.elf.interpreter)
             libraries = {soname: self.resolve(record, soname) for soname in record.elf.needed}
             for soname, library in libraries.items():
-                if library is None:
+                # No image can bring the driver's own: it must be the one of the kernel that the image runs on.
+                if library is None and not comes_with_driver(soname):
                     yield self._missing(record, _LIBRARY, soname)
             yield from self._versions(record, libraries)
 

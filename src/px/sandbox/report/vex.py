@@ -10,7 +10,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from packaging.utils import canonicalize_name
+
 from px.errors import PxError
+from px.sandbox.report.advisories import PYPI
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -82,5 +85,8 @@ def _same(purl: str, subject: Subject) -> bool:
     path = unquote(purl.partition("?")[0]).partition("#")[0]
     kind, _, rest = path.removeprefix("pkg:").partition("/")
     name, _, version = rest.rpartition("/")[2].partition("@")
-    ours = "pypi" if subject.ecosystem == "PyPI" else "deb"
-    return kind == ours and name in (subject.name, *subject.binaries) and version in ("", subject.version)
+    ours = "pypi" if subject.ecosystem == PYPI else "deb"
+    name = canonicalize_name(name) if ours == "pypi" else name
+    if kind != ours or name not in (subject.name, *subject.binaries):
+        return False
+    return version in ("", subject.version) or subject.key(version) == subject.key(subject.version) is not None

@@ -89,9 +89,14 @@ def _has_modules(project: Project) -> bool:
 def repository_of(context: Context, registry: str) -> Reference:
     """Where the project's images go: a repository of the project's name below what the configuration names."""
     name = default_reference(context.project.name, None, None).path
-    found = parse(f"{registry.strip().rstrip('/')}/{name}" if registry.strip() else name)
-    if found.is_local:
-        raise PxError("PX922", reference=registry, problem="px.local is px's name for this machine, not a registry")
+    try:
+        found = parse(f"{registry.strip().rstrip('/')}/{name}")
+        problem = "px.local is px's name for this machine, not a registry" if found.is_local else ""
+    except PxError as e:
+        problem = str(e.fields["problem"])
+    if problem:
+        fix = ["Name it as HOST or HOST/PATH: METAFLOW_SANDBOX_REGISTRY=registry.example.org/team"]
+        raise PxError("PX922", reference=registry, problem=problem, fix=fix, whole_fix=True)
     return replace(found, tag="")
 
 

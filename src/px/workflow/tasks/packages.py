@@ -36,7 +36,7 @@ FORMAT = 1
 _PIN = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,98}[a-z0-9])?==[A-Za-z0-9.!+_-]{1,100}")
 _REMEDY = (
     "Correct what uv names: a version that your lock has and the others do not fit, or the way to the index. "
-    "A package that the project locks itself is taken from there: px add boto3"
+    "What the project locks itself is taken from there: px add PACKAGE"
 )
 
 
@@ -64,6 +64,17 @@ def datastores() -> tuple[str, ...]:
     return tuple(_table()["datastores"])
 
 
+def task_pins() -> dict[str, str]:
+    """The version that px prefers of each package."""
+    return dict(_table()["pins"])
+
+
+def task_programs() -> dict[str, bytes]:
+    """What Metaflow runs in a container besides the task itself, by its path there."""
+    with open(os.path.join(DATA, "tasks", "killall5"), "rb") as f:
+        return {"usr/sbin/killall5": f.read()}
+
+
 @cache
 def _table() -> dict[str, Any]:
     with open(os.path.join(DATA, "tasks.toml"), "rb") as f:
@@ -83,7 +94,7 @@ def _chosen(
     context: Context, runtime: Runtime, wanted: tuple[str, ...], constraints: tuple[str, ...]
 ) -> list[Artifact]:
     """Chosen once, and remembered: a second run asks no index."""
-    facts = [FORMAT, wanted, constraints, _table()["pins"], runtime.payload(), runtime.libc, str(context.root)]
+    facts = [FORMAT, wanted, constraints, task_pins(), runtime.payload(), runtime.libc, str(context.root)]
     key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:40]
     cached = context.home.cache("selections") / f"tasks-{key}.json"
     try:
@@ -122,6 +133,6 @@ def _resolved(
 
 def _preferred() -> str:
     lines = ['lock-version = "1.0"', 'created-by = "px"']
-    for name, version in sorted(_table()["pins"].items()):
+    for name, version in sorted(task_pins().items()):
         lines += ["[[packages]]", f'name = "{name}"', f'version = "{version}"']
     return "\n".join(lines) + "\n"

@@ -72,7 +72,7 @@ class World:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     found = World()
-    threading.Thread(target=found.server.serve_forever, daemon=True).start()
+    threading.Thread(target=found.server.serve_forever, args=(0.02,), daemon=True).start()
     monkeypatch.setenv("http_proxy", found.url)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     yield found

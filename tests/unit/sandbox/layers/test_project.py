@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from px.errors import PxError
 from px.project.manifest import Manifest
 from px.sandbox.layers.project import has_compiled_parts, source_directories, written_version
 
@@ -24,6 +25,9 @@ def manifest(root: Path, text: str, files: dict[str, str] | None = None) -> Mani
     ("text", "files", "expected"),
     [
         ('[project]\nname = "my-app"\nversion = "1.5"\n', {}, "1.5"),
+        ('[project]\nname = "my-app"\nversion = "1.0.0-rc1"\n', {}, "1.0.0rc1"),
+        ('[project]\nname = "my-app"\nversion = "v01.2"\n', {}, "1.2"),
+        (DYNAMIC, {"src/my_app/__init__.py": "__version__ = '2.0.alpha.1'\n"}, "2.0a1"),
         (DYNAMIC, {"src/my_app/__init__.py": "__version__ = '2.0'\n"}, "2.0"),
         (DYNAMIC, {"my_app/__init__.py": "__version__: str = '2.1'\n"}, "2.1"),
         (DYNAMIC + '[tool.hatch.version]\npath = "v.py"\n', {"v.py": "__version__ = '3'\n"}, "3"),
@@ -47,6 +51,14 @@ def test_versions_that_are_written_down(tmp_path: Path, text: str, files: dict[s
 )
 def test_a_version_that_is_computed_is_not_written_down(tmp_path: Path, text: str) -> None:
     assert written_version(manifest(tmp_path, text)) is None
+
+
+def test_what_is_no_version(tmp_path: Path) -> None:
+    """It would become a part of a path in the image."""
+    with pytest.raises(PxError) as caught:
+        written_version(manifest(tmp_path, '[project]\nname = "my-app"\nversion = "../1"\n'))
+    assert caught.value.code == "PX003"
+    assert written_version(manifest(tmp_path, DYNAMIC, {"my_app/__init__.py": "__version__ = '../1'\n"})) is None
 
 
 @pytest.mark.parametrize(

@@ -156,14 +156,19 @@ def test_weak_versions_and_libraries_without_versions_pass(tmp_path: Path) -> No
     assert check(tmp_path, {f"{LIB}/libplain.so.1": plain}, env({f"x/_x.{EXT}": module})) == ()
 
 
+def test_what_comes_with_the_driver_is_not_missing(tmp_path: Path) -> None:
+    module = make_elf("libcuda.so.1", "libnvidia-ml.so.1", "libcudart.so.13", "libc.so.6")
+    assert [p.missing for p in check(tmp_path, env({f"x/_x.{EXT}": module}))] == ["libcudart.so.13"]
+
+
 def test_plugins_and_unknown_libraries_are_warnings(tmp_path: Path) -> None:
     files: dict[str, bytes | str] = {
-        f"x/_x.{EXT}": make_elf("libcuda.so.1"),
+        f"x/_x.{EXT}": make_elf("libodd.so.1"),
         "x/plugins/libqsqlpsql.so": make_elf("libpq.so.5"),
         f"x/tests/_t.{EXT}": make_elf("libcurl.so.4"),
     }
     problems = check(tmp_path, env(files))
-    assert {p.missing: p.fatal for p in problems} == {"libcuda.so.1": False, "libpq.so.5": False, "libcurl.so.4": False}
+    assert {p.missing: p.fatal for p in problems} == {"libodd.so.1": False, "libpq.so.5": False, "libcurl.so.4": False}
     assert link_error(problems, "debian-12") is None
 
 

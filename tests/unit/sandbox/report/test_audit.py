@@ -126,7 +126,9 @@ def test_what_is_no_advisory_is_refused(text: str, tmp_path: Path) -> None:
     [
         ({"products": [{"@id": "pkg:pypi/jinja2@3.1.2"}]}, True),
         ({"products": [{"@id": "pkg:pypi/jinja2"}]}, True),
+        ({"products": [{"@id": "pkg:pypi/Jinja2@3.1.2.0"}]}, True),
         ({"products": [{"@id": "pkg:pypi/jinja2@3.1.1"}]}, False),
+        ({"products": [{"@id": "pkg:pypi/jinja2@none"}]}, False),
         ({"products": [{"@id": "pkg:pypi/other"}]}, False),
         ({"products": [{"@id": "pkg:oci/app", "subcomponents": [{"@id": "pkg:pypi/jinja2"}]}]}, True),
         ({"products": [{"@id": "pkg:oci/app", "subcomponents": [{"@id": "pkg:pypi/other"}]}]}, False),

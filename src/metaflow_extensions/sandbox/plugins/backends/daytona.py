@@ -51,6 +51,7 @@ class DaytonaBackend(MakesTemplates, RemoteBackend):
     provider = "Daytona"
     keys = ("DAYTONA_API_KEY", "DAYTONA_JWT_TOKEN")
     takes_project = True
+    build_fix = ("If the registry wants a login, add it to your organisation: Daytona's dashboard, Registries",)
 
     def __init__(self) -> None:
         self._client_: Any = None

@@ -20,6 +20,7 @@ from metaflow_extensions.sandbox.plugins import settings, variables
 from metaflow_extensions.sandbox.plugins.backend import task_labels
 from metaflow_extensions.sandbox.plugins.errors import Unusable
 from metaflow_extensions.sandbox.plugins.local import launcher
+from metaflow_extensions.sandbox.plugins.local.gpus import gpus_of
 from metaflow_extensions.sandbox.plugins.local.image import step_sandbox
 from metaflow_extensions.sandbox.plugins.local.metaflow_tree import INSIDE, metaflow_tree
 from metaflow_extensions.sandbox.plugins.local.mounts import Mounts
@@ -45,7 +46,7 @@ def enter(step: LocalStep, cli_args: Any) -> None:
     from px.home import Home
 
     home = Home.from_environment()
-    directory = Path(cli_args.entrypoint[-1]).absolute().parent
+    directory = flow_file(cli_args.entrypoint[-1]).parent
     try:
         built, tree = _prepared(home, step.config.image, directory, step.has_own_packages)
     except PxError as e:
@@ -65,6 +66,13 @@ def enter(step: LocalStep, cli_args: Any) -> None:
     cli_args.entrypoint = LocalEntrypoint(step, cli_args, built, tree)
 
 
+def flow_file(script: str) -> Path:
+    """The absolute path of a flow, with no ``..`` in it: not all directories of this machine are in the sandbox."""
+    path = Path(script).absolute()
+    # Only then, because Python shall see a link as the link that it is.
+    return path.parent.resolve() / path.name if ".." in path.parts else path
+
+
 @cache
 def _prepared(home: Home, image: str | None, flow_directory: Path, has_own_packages: bool) -> tuple[BuiltSandbox, Path]:
     """The sandbox of a step and its Metaflow; the same for all tasks of a run."""
@@ -79,7 +87,8 @@ class LocalEntrypoint(list[str]):
     """
 
     def __init__(self, step: LocalStep, cli_args: Any, built: BuiltSandbox, tree: Path):
-        super().__init__([step.executable or built.interpreter, *cli_args.entrypoint[1:]])
+        script = str(flow_file(cli_args.entrypoint[-1]))
+        super().__init__([step.executable or built.interpreter, *cli_args.entrypoint[1:-1], script])
         self._step, self._cli_args, self._built, self._tree = step, cli_args, built, tree
         self._id = f"local-{uuid.uuid4().hex[:16]}"
 
@@ -107,18 +116,20 @@ class LocalEntrypoint(list[str]):
         task, built, config = self._cli_args.task, self._built, self._step.config
         mounts = self._mounts(home, python)
         memory = config.resources.memory_mb
+        gpus = gpus_of(config.resources.gpu or 0)
         return {
             "id": self._id,
             "python_path": launcher.python_path(),
             "home": str(home.root),
             "layers": built.layers,
-            "mounts": [*mounts.rows, [str(self._tree), INSIDE, True]],
+            "mounts": [*gpus.mounts, *mounts.rows, [str(self._tree), INSIDE, True]],
             "hidden": mounts.hidden,
+            "devices": gpus.devices,
             "scratch": mounts.scratch,
             "image": built.directory,
             "cwd": str(Path.cwd()),
             "variables": self._names(),
-            "env": self._fixed(),
+            "env": gpus.added_to(self._fixed(), self._cli_args.env),
             "network": config.network.allowed and not config.network.only,
             "allow": config.network.only,
             "memory": None if memory is None else memory << 20,
@@ -133,7 +144,8 @@ class LocalEntrypoint(list[str]):
 
     def _mounts(self, home: Home, python: str) -> Mounts:
         mounts, cli_args, built = Mounts(home), self._cli_args, self._built
-        mounts.share_working_tree(Path(self[-1]).absolute(), built.root, git_write=built.git_write)
+        mounts.share_working_tree(Path(self[-1]), built.root, git_write=built.git_write)
+        mounts.share_project(built.root, git_write=built.git_write, read_only=built.read_only)
         for inside, source in built.siblings.items():
             mounts.show(Path(source), Path(inside))
         mounts.share_datastores(cli_args.task)

@@ -55,4 +55,6 @@ def step_sandbox(image: str | None, flow_directory: Path, *, has_own_packages: b
 
 def _project_directory(image: str) -> Path | None:
     path = Path(image).expanduser()
-    return path.absolute() if (path / "pyproject.toml").is_file() else None
+    if not (path / "pyproject.toml").is_file():
+        return None
+    return path.resolve() if ".." in path.parts else path.absolute()

@@ -78,6 +78,7 @@ def _run(start: dict) -> int:  # type: ignore[type-arg]
         cwd=start["cwd"],
         mounts=tuple(Mount(*row) for row in start["mounts"]),
         hidden=tuple(start["hidden"]),
+        devices=tuple(start["devices"]),
         network=start["network"],
         reach=Reach(tuple(start["allow"])) if start["allow"] else None,
         limits=Limits(memory=start["memory"], cpus=start["cpus"]),

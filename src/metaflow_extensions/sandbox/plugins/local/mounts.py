@@ -52,20 +52,32 @@ class Mounts:
             self.hidden.append(str(target / home.relative_to(real)))
 
     def share_working_tree(self, script: Path, project: str, *, git_write: bool = False) -> None:
+        for root in _roots(script, project):
+            if _is_too_wide(root):
+                self._share_python_files(root)
+            else:
+                self._share_tree(root, str(root), git_write=git_write)
+
+    def share_project(self, project: str, *, git_write: bool = False, read_only: bool = False) -> None:
+        """Show the project in a second place: where the sandbox's env looks for its packages."""
+        from px.warm.spec import APP
+
+        # A tree that lies there on this machine is left as it is.
+        if project and not _is_too_wide(Path(project)) and not any(Path(r[1]).is_relative_to(APP) for r in self.rows):
+            self._share_tree(Path(project), APP, git_write=git_write, read_only=read_only)
+
+    def _share_tree(self, root: Path, target: str, *, git_write: bool, read_only: bool = False) -> None:
         from px.errors import PxError
         from px.warm.places import arrange
         from px.warm.spec import Mount
 
-        for root in _roots(script, project):
-            if _is_too_wide(root):
-                self._share_python_files(root)
-                continue
-            try:
-                mounts, hidden = arrange(Mount(str(root), str(root)), (), str(self._home.root), git_write=git_write)
-            except PxError as e:
-                raise Unusable(str(e), read="docs/reference/errors.md") from None
-            self.rows += [[m.source, m.target, m.read_only, m.own] for m in mounts]
-            self.hidden += hidden
+        tree = Mount(str(root), target, read_only)
+        try:
+            mounts, hidden = arrange(tree, (), str(self._home.root), git_write=git_write)
+        except PxError as e:
+            raise Unusable(str(e), read="docs/reference/errors.md") from None
+        self.rows += [[m.source, m.target, m.read_only, m.own] for m in mounts]
+        self.hidden += hidden
 
     def _share_python_files(self, root: Path) -> None:
         """Show only the Python files beside the flow, in an empty directory that the task may write to."""

@@ -19,8 +19,5 @@ class SandboxInfo(MetaflowCardComponent):
         shown = rows(found)
         if found.in_sandbox:
             shown.append(("Packages", str(packages().total)))
-        names, values = zip(*shown, strict=True)
-        table: dict[str, Any] = TableComponent(
-            title="Sandbox", headers=list(names), data=[list(values)], vertical=True
-        ).render()
+        table: dict[str, Any] = TableComponent(headers=["Sandbox", ""], data=[list(row) for row in shown]).render()
         return table

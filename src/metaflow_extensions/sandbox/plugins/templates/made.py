@@ -47,6 +47,8 @@ class MakesTemplates(ABC):
 
     name: str
     provider: str
+    build_fix: tuple[str, ...]
+    """What to do if the provider cannot make a template of an image."""
 
     @abstractmethod
     def find_template(self, name: str) -> TemplateInfo | None:
@@ -102,10 +104,12 @@ class MakesTemplates(ABC):
         _say(f"{self.provider} makes the template {name}, once for all tasks with this image …")
         try:
             self.build_template(name, config)
-        except (Refused, Unavailable):
+        except (Refused, Unavailable) as e:
             found = self.find_template(name)
-            if found is None or found.state == FAILED:
+            if found is None:
                 raise
+            if found.state == FAILED:  # to try it again at once would end the same way
+                raise Refused(e.what, fix=[*self.build_fix, *e.fix], read=_DOCS) from None
             return False
         return True
 
