@@ -113,7 +113,8 @@ FLOW = (
     *(one for one in on(METAFLOW, without=UNRUN) if one.text != "cd examples/flow"),
 )
 ENTER = on(METAFLOW, "cd examples/flow")
-SCENES = (HOST, SHOP, PLAIN, FIRST, DOCKERFILE, PINNING, REGISTRY, ENTER, FLOW)
+LOOKING = (*on("docs/how-to/look-at-a-sandbox.md"), *on("docs/reference/manifest.md", without=UNRUN))
+SCENES = (HOST, SHOP, PLAIN, FIRST, DOCKERFILE, PINNING, REGISTRY, ENTER, FLOW, LOOKING)
 
 
 def test_every_command_is_run_or_has_a_reason() -> None:
@@ -215,6 +216,31 @@ def test_commands_about_pins_and_advisories(tmp_path: Path, warm_home: Home) -> 
     said = play(PINNING, root, {"PX_HOME": str(warm_home.root)})
     assert "CVE-2024-22195" in said
     assert (root / "audit.sarif").is_file()
+
+
+@pytest.mark.slow
+def test_commands_that_look_at_sandboxes(app: Path, index: Index, warm_home: Home, tmp_path: Path) -> None:
+    """Two commits, an image of each, and the ids of both, which take the place of those on the page."""
+    need("bubblewrap")
+    env = {"PX_HOME": str(warm_home.root), "TMPDIR": str(tmp_path / "temporary"), "PX_PATIENCE": "3600"}
+    (tmp_path / "temporary").mkdir()
+    ids = []
+    for dependency, name in (("hello", "old"), ("needs-new", "new")):
+        manifest = (app / "pyproject.toml").read_text()
+        (app / "pyproject.toml").write_text(
+            manifest.replace('dependencies = ["hello"]', f'dependencies = ["{dependency}"]')
+        )
+        subprocess.run([UV, "lock", "--quiet"], cwd=app, check=True)
+        committed(app)
+        subprocess.run(["git", "branch", "-M", "main"], cwd=app, check=True)
+        play([Documented("", f"px {c}") for c in ("sync --sandbox", f"pack image --out {name}.tar")], app, env)
+        said = play([Documented("", "px sandbox diff HEAD --json")], app, env)
+        ids.append(re.findall(r'"sbx_id": "([0-9a-f]{12})', said)[1])
+    shown = re.findall(r"[0-9a-f]{12}", " ".join(one.text for one in LOOKING))
+    said = play(LOOKING, app, env, dict(zip(shown, ids, strict=True)))
+    assert said.count("needs-new") >= 4
+    assert "Valid file" in said
+    assert (app / "sandbox.html").is_file()
 
 
 @pytest.mark.slow

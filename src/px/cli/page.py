@@ -44,9 +44,8 @@ def deliver(args: argparse.Namespace, make: Callable[[], bytes]) -> str:
 
 
 def _temporary() -> Path:
-    fd, name = tempfile.mkstemp(prefix="px-", suffix=".html")
-    os.close(fd)
-    return Path(name)
+    # It stays after px has ended: the browser reads it, and whoever looks at it may load it again.
+    return Path(tempfile.mkdtemp(prefix="px-page-"), "sandbox.html")
 
 
 def open_in_browser(path: Path) -> None:

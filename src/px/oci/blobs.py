@@ -140,7 +140,7 @@ class Blobs:
 
     def _make(self, store: Store, key: str, produce: Callable[[Write], object], method: Method) -> LayerBlob:
         started = time.monotonic()
-        with store.draft() as draft:
+        with store.draft() as draft, console.waiting("Packing a layer"):
             with draft.data.open("xb") as out:
                 done = compress(method, produce, out)
                 out.flush()

@@ -48,9 +48,9 @@ def collect(store: Store, *, grace: int, dry_run: bool) -> list[Garbage]:
     for nobody: what is being built meanwhile is new, and stays.
     """
     if dry_run:
-        with collection_off(store.home):
+        with collection_off(store.home), console.waiting("Looking for what nothing uses"):
             return _Collector(store, grace).garbage()
-    with collection(store.home):
+    with collection(store.home), console.waiting("Removing what nothing uses"):
         found = _Collector(store, grace).garbage()
         for item in found:
             _remove(store, item)

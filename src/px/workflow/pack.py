@@ -163,7 +163,8 @@ def pack(situation: Situation, selection: Selection, options: PackOptions, archi
     exclude = sorted(steps.derived.manifest.exclude)
     app = AppTree(project.root, ())
     if options.code:
-        app = scan(project.root, exclude=exclude, outputs=options.outputs, clean=options.clean)
+        with console.waiting("Reading the project's files"):
+            app = scan(project.root, exclude=exclude, outputs=options.outputs, clean=options.clean)
     beside = {inside: scan(path) for inside, path in siblings(project.root, steps.derived.profile).items()}
     commit = commit_here(project.root) if options.code else None
     extra, more = _for_tasks(steps, options)
