@@ -39,6 +39,7 @@ _MAKE = "it is what runs these tests, or takes as long"
 _INSTALL = "test_release.py and ci/ install px by its wheel and by pip"
 _ACCOUNT = "it needs an account, a key or a cluster; the servers in tests/servers stand for them elsewhere"
 _MAINTAINERS = "for px's maintainers, takes minutes; tests/integration/debian locks bases"
+_CLUSTER = "it needs a cluster; tests/integration/clusters has one of two nodes"
 _OUTSIDE = "it downloads from a host that is neither a package index nor a Debian mirror"
 NOT_RUN = {
     "make ": _MAKE,
@@ -65,6 +66,12 @@ NOT_RUN = {
     "px run --sandbox --gpu": "it needs a GPU",
     "px test --sandbox --gpu": "it needs a GPU",
     "python flow.py card view": "it opens a browser",
+    "px sandbox explain --open": "it opens a browser",
+    "px sandbox templates": _ACCOUNT,
+    "export DAYTONA_API_KEY": _ACCOUNT,
+    "python3 -m venv /shared": _CLUSTER,
+    "export PX_HOME=/shared": _CLUSTER,
+    "srun ": _CLUSTER,
 }
 
 
@@ -82,6 +89,7 @@ HOST = (
     *on(UPGRADE, "px status"),
     *on("docs/how-to/allow-user-namespaces.md", "px doctor"),
     *on("docs/reference/commands.md"),
+    *on("docs/reference/manifest.md", without=UNRUN),
     *on(CAPABILITIES, without=UNRUN),
     *on(DISK),
 )
@@ -99,6 +107,7 @@ SHOP = (
 PLAIN = on("README.md", "px run pytest")
 FIRST = on(TUTORIAL)
 DOCKERFILE = on("docs/how-to/from-a-dockerfile.md")
+LOOKING = on("docs/how-to/look-at-a-sandbox.md", without=UNRUN)
 PINNING = (
     *on(PINS),
     *on(UPGRADE, "px sandbox pin", "px sandbox update", "px sync --sandbox"),
@@ -113,7 +122,7 @@ FLOW = (
     *(one for one in on(METAFLOW, without=UNRUN) if one.text != "cd examples/flow"),
 )
 ENTER = on(METAFLOW, "cd examples/flow")
-SCENES = (HOST, SHOP, PLAIN, FIRST, DOCKERFILE, PINNING, REGISTRY, ENTER, FLOW)
+SCENES = (HOST, SHOP, PLAIN, FIRST, DOCKERFILE, LOOKING, PINNING, REGISTRY, ENTER, FLOW)
 
 
 def test_every_command_is_run_or_has_a_reason() -> None:
@@ -194,6 +203,31 @@ def test_commands_of_a_dockerfile(tmp_path: Path, warm_home: Home) -> None:
     (tmp_path / "web").mkdir()
     (tmp_path / "web/requirements.txt").write_text("flask\n")
     assert "Base: debian-12" in play(DOCKERFILE, tmp_path / "web", {"PX_HOME": str(warm_home.root)})
+
+
+@pytest.mark.slow
+@pytest.mark.network
+def test_commands_about_two_sandboxes(tmp_path: Path, warm_home: Home) -> None:
+    """Two commits of one project, the image of each, and the ids that they have here."""
+    need("bubblewrap")
+    root, env = tmp_path / "app", {"PX_HOME": str(warm_home.root)}
+    root.mkdir()
+    manifest = '[project]\nname = "app"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = [{}]\n'
+    (root / ".gitignore").write_text(".px/\n*.tar\n*.html\n")
+    subprocess.run(["git", "init", "--quiet", "--initial-branch", "main"], cwd=root, check=True)
+    ids = []
+    for name, requirement in (("old", ""), ("new", '"idna"')):
+        (root / "pyproject.toml").write_text(manifest.format(requirement))
+        subprocess.run([UV, "lock", "--quiet"], cwd=root, check=True)
+        subprocess.run(["git", "add", "--all"], cwd=root, check=True)
+        subprocess.run(["git", "commit", "--quiet", "--message", name], cwd=root, env=WHO, check=True)
+        said = play((Documented("", f"px pack image --entrypoint python --out {name}.tar"),), root, env)
+        found = re.search(r"sbx_id=([0-9a-f]{12})", said)
+        assert found is not None
+        ids.append(found[1])
+    said = play(LOOKING, root, env, {"23929ba56edb": ids[0], "796abd96771a": ids[1]})
+    assert said.count("idna") >= 3
+    assert (root / "diff.html").is_file()
 
 
 @pytest.mark.slow
