@@ -221,7 +221,8 @@ def test_commands_about_two_sandboxes(tmp_path: Path, warm_home: Home) -> None:
         subprocess.run([UV, "lock", "--quiet"], cwd=root, check=True)
         subprocess.run(["git", "add", "--all"], cwd=root, check=True)
         subprocess.run(["git", "commit", "--quiet", "--message", name], cwd=root, env=WHO, check=True)
-        said = play((Documented("", f"px pack image --entrypoint python --out {name}.tar"),), root, env)
+        pack = f"px sync --sandbox && px pack image --entrypoint python --out {name}.tar"
+        said = play((Documented("", pack),), root, env)
         found = re.search(r"sbx_id=([0-9a-f]{12})", said)
         assert found is not None
         ids.append(found[1])
