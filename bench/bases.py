@@ -17,8 +17,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.support.dockerd import CannotStartError, DockerEngine, docker_engine
-
 from px.debian.download import ensure_packages
 from px.debian.mirror import mirrors
 from px.home import Home
@@ -26,6 +24,7 @@ from px.platforms import host_architecture
 from px.sandbox.layers.base import ensure_base, load_base_lock
 from px.store.objects import Store
 from px.store.tree import remove_tree
+from tests.support.dockerd import CannotStartError, DockerEngine, docker_engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -11,13 +11,12 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from tests.integration.oci.registry_server import running_registry
-from tests.support.dockerd import DockerEngine
-
 from bench.bases import docker
 from bench.pack import BIN, App
 from bench.timing import Action, command, compare, table
 from px.store.tree import remove_tree
+from tests.integration.oci.registry_server import running_registry
+from tests.support.dockerd import DockerEngine
 
 ROUNDS = 3
 WITH, WITHOUT, DOCKER = "px, with the cache", "px, without it", "docker pull and run"

@@ -15,8 +15,6 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.support.dockerd import DockerEngine
-
 from bench.bases import docker
 from bench.timing import Action, command, compare, table
 from px.engines.bubblewrap import Bubblewrap
@@ -25,6 +23,7 @@ from px.engines.session import Session
 from px.home import Home
 from px.store.tree import remove_tree
 from px.warm.spec import RunSpec
+from tests.support.dockerd import DockerEngine
 
 BIN = Path(sys.executable).parent
 ROUNDS = 30

@@ -19,8 +19,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.support.dockerd import DockerEngine
-
 from bench.bases import command as run_quietly
 from bench.bases import docker
 from bench.timing import Action, Measured, command, compare
@@ -29,6 +27,7 @@ from px.home import Home
 from px.platforms import host_architecture
 from px.sandbox.layers.base import load_base_lock
 from px.store.tree import remove_tree
+from tests.support.dockerd import DockerEngine
 
 BIN = Path(sys.executable).parent
 ROUNDS = 5

@@ -1,9 +1,11 @@
-"""Writes the reference pages that are made from data: run by ``make docs``, checked by the tests."""
+"""Writes what is made from data and from the parsers: run by ``make docs``, checked by the tests."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from docs import manual, words
+from px import DATA
 from px.errors import EXIT_BY_FAMILY, catalogue
 
 HERE = Path(__file__).parent
@@ -41,5 +43,19 @@ def errors() -> str:
     return "\n".join(lines) + "\n"
 
 
+def files() -> dict[Path, str]:
+    """Everything that is made: where it lies, and what is in it."""
+    made = {HERE / "reference" / "errors.md": errors(), Path(DATA, "completions", "words.tsv"): words.words()}
+    return made | {HERE / "man" / name: text for name, text in manual.pages().items()}
+
+
+def main() -> None:
+    made = files()
+    for stale in set((HERE / "man").glob("*.1")) - set(made):
+        stale.unlink()
+    for path, text in made.items():
+        path.write_text(text, encoding="utf-8")
+
+
 if __name__ == "__main__":
-    (HERE / "reference" / "errors.md").write_text(errors())
+    main()

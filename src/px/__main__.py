@@ -13,6 +13,11 @@ def main() -> None:
     if sys.argv[1:] in (["--version"], ["-V"]):
         sys.stdout.write(f"px {__version__}\n")
         return
+    if sys.argv[1:3] == ["completions", "--"]:
+        from px.cli.complete import main as complete
+
+        complete(sys.argv[3:])
+        return
     ended = None
     if sys.argv[1:2] in (["run"], ["sync"]):
         from px.warm.start import serve

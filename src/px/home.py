@@ -82,5 +82,10 @@ class Home:
         return self.root / "envs"
 
     @property
+    def bases(self) -> Path:
+        """Locks of bases that px ships none of (:mod:`px.sandbox.layers.base`)."""
+        return self.root / "bases"
+
+    @property
     def sandbox(self) -> Path:
         return self.root / "sandbox"

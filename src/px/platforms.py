@@ -31,6 +31,11 @@ class Architecture:
         return f"{self.machine}-linux-gnu"
 
     @property
+    def musl_loader(self) -> str:
+        """The file name of the dynamic loader in Alpine."""
+        return f"ld-musl-{self.machine}.so.1"
+
+    @property
     def platform(self) -> str:
         """The name in ``docker`` and ``px pack image --platform``."""
         return f"linux/{self.name}"
@@ -57,3 +62,17 @@ def host_architecture() -> str:
     if found is None:
         raise PxError("PX900", base=DEFAULT_BASE, problem=f"px has no base for the architecture {machine}")
     return found
+
+
+def architectures_named(text: str, option: str) -> list[str]:
+    """The architectures of a list such as ``linux/amd64,linux/arm64``, each once; this machine's own if it is empty."""
+    # Docker's long name of what everybody calls arm64.
+    known = {one.platform: name for name, one in ARCHITECTURES.items()} | {"linux/arm64/v8": "arm64"}
+    found = []
+    for one in text.split(",") if text else ():
+        if one.strip() not in known:
+            example = f"{option}{','.join(one.platform for one in ARCHITECTURES.values())}"
+            problem = "px has no such platform"
+            raise PxError("PX040", option=option.rstrip(" ="), value=one, problem=problem, example=example)
+        found.append(known[one.strip()])
+    return list(dict.fromkeys(found)) or [host_architecture()]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from px.home import Home
+from px.workflow.tasks.packages import task_pins
 from tests.support.bases import usable_locks
 from tests.support.index import Index, serving
 from tests.support.wheels import WheelSpec
@@ -25,6 +26,14 @@ SPECS = [
     WheelSpec("scripted", "1.0", files={"scripted-1.0.data/scripts/old-style": b"#!python\nprint('old style')\n"}),
     WheelSpec("linter", "1.0"),
     WheelSpec("extra-thing", "1.0"),
+    # What a task of Metaflow needs; px prefers the older ones (src/px/data/tasks.toml).
+    WheelSpec("boto3", task_pins()["boto3"], requires=("botocore",)),
+    WheelSpec("boto3", "99.0", requires=("botocore",)),
+    WheelSpec(
+        "botocore", task_pins()["botocore"], entry_points="[console_scripts]\nbotocore-says = botocore:VERSION\n"
+    ),
+    WheelSpec("requests", task_pins()["requests"]),
+    WheelSpec("requests", "99.0"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The sandboxes behind the servers: px's persistent sandbox over px's own Debian base, spoken to from asyncio."""
+"""The sandboxes behind the servers: px's persistent one over px's own Debian base, or over a pulled image."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from px.workflow.sandbox import bare_sandbox
 
 if TYPE_CHECKING:
     from px.engines.remote import Process
+
+    from .images import Pulled
 
 # What an image for Metaflow tasks has besides Python, so that a task need not install it first.
 PACKAGES = "boto3 botocore s3transfer jmespath dateutil six.py urllib3 requests certifi idna charset_normalizer"
@@ -77,8 +79,8 @@ class Box:
         self.session = session
 
     @classmethod
-    async def start(cls, *, network: bool) -> Box:
-        return cls(await asyncio.to_thread(_session, network))
+    async def start(cls, *, network: bool, image: Pulled | None = None) -> Box:
+        return cls(await asyncio.to_thread(_session, network, image))
 
     async def spawn(self, argv: list[str], env: dict[str, str], cwd: str | None = None) -> Running:
         process = self.session.exec(argv, env=env, cwd=cwd)
@@ -110,12 +112,22 @@ async def _reader(stream: IO[bytes]) -> asyncio.StreamReader:
     return reader
 
 
-def _session(network: bool) -> Session:
+def _session(network: bool, image: Pulled | None) -> Session:
+    spec = _own(network) if image is None else _from(image, network)
+    return Session(Bubblewrap(Home.from_environment()), spec)
+
+
+def _from(image: Pulled, network: bool) -> RunSpec:
+    env = {**image.env, "HOME": HOME, "USER": "user"}
+    return RunSpec(layers=image.layers, argv=(), env=env, cwd=HOME, home=HOME, user=User(name="user"), network=network)
+
+
+def _own(network: bool) -> RunSpec:
     layers = _layers()
     python = Mount(layers[0] / "usr/bin/python3.11", "/usr/local/bin/python", read_only=True)
     site = Path(sysconfig.get_paths()["purelib"])
     found = [site / name for name in PACKAGES.split() if (site / name).exists()]
-    spec = RunSpec(
+    return RunSpec(
         layers=layers,
         argv=(),
         env=ENVIRONMENT,
@@ -125,7 +137,6 @@ def _session(network: bool) -> Session:
         mounts=(python, *(Mount(path, f"{SITE}/{path.name}", read_only=True) for path in found)),
         network=network,
     )
-    return Session(Bubblewrap(Home.from_environment()), spec)
 
 
 @cache

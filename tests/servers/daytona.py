@@ -1,8 +1,8 @@
 """A server that Daytona's SDK takes for Daytona: API and toolbox on one address.
 
-Point the SDK here with ``DAYTONA_API_URL``.  It has one image, whatever the image or snapshot asked for; it fails
-closed on egress lists, volumes, secrets, GPUs and on every field it does not know.  ``--minute`` shortens the
-minutes in which Daytona counts lifetimes.
+Point the SDK here with ``DAYTONA_API_URL``.  A snapshot of an image with a digest is that image, pulled and unpacked,
+with its variables; all other images and snapshots are one image.  It fails closed on egress lists, volumes, secrets,
+GPUs and on every field it does not know.  ``--minute`` shortens the minutes in which Daytona counts lifetimes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from .provider import Provider, Sandbox, failure, only_known, serve
+from .provider import Provider, Sandbox, Template, failure, only_known, serve
 
 if TYPE_CHECKING:
     import argparse
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 KNOWN = {"name", "env", "labels", "target", "cpu", "memory", "disk", "snapshot", "buildInfo"}
 KNOWN |= {"autoStopInterval", "autoDeleteInterval", "ttlMinutes", "networkBlockAll"}
+STATES = {"ready": "active", "building": "building", "error": "build_failed", "inactive": "inactive"}
 MARKS = {"stdout": b"\x01\x01\x01", "stderr": b"\x02\x02\x02"}
 
 
@@ -80,6 +81,11 @@ class Daytona:
             web.delete("/sandbox/{id}", self.delete),
             web.post("/sandbox/{id}/ttl/{minutes}", self.ttl),
             web.post("/sandbox/{id}/autostop/{minutes}", self.get),
+            web.post("/snapshots", self.snapshot_new),
+            web.get("/snapshots", self.snapshot_list),
+            web.get("/snapshots/{id}", self.snapshot_get),
+            web.delete("/snapshots/{id}", self.snapshot_delete),
+            web.post("/snapshots/{id}/activate", self.snapshot_activate),
             web.post(f"{box}/process/execute", self.execute),
             web.post(f"{box}/process/session", self.session_new),
             web.get(box + "/process/session/{session}", self.session_get),
@@ -98,8 +104,13 @@ class Daytona:
         body = await request.json()
         only_known(body, KNOWN)
         ttl = (body.get("ttlMinutes") or 10**6) * self.minute
-        network = not body.get("networkBlockAll")
-        sandbox = await self.provider.create(body.get("labels") or {}, body, ttl, network=network)
+        network, image = not body.get("networkBlockAll"), None
+        if (body.get("snapshot") or "").startswith("px-"):
+            template = self.provider.template(body["snapshot"])
+            if template.state != "ready":
+                raise failure(400, f"Snapshot {template.name} is {STATES[template.state]}")
+            image = template.image
+        sandbox = await self.provider.create(body.get("labels") or {}, body, ttl, network=network, image=image)
         return web.json_response(self._described(request, sandbox))  # 200: the SDK takes 201 for nothing
 
     def _described(self, request: web.Request, sandbox: Sandbox) -> dict[str, Any]:
@@ -125,6 +136,40 @@ class Daytona:
             "autoStopInterval": asked.get("autoStopInterval", 15),
             "toolboxProxyUrl": f"http://{request.host}/toolbox",
         }
+
+    async def snapshot_new(self, request: web.Request) -> web.Response:
+        self._authorized(request)
+        body = await request.json()
+        only_known(body, {"name", "imageName", "entrypoint", "cpu", "memory", "disk", "gpu"})
+        if body["name"] in self.provider.templates:
+            raise failure(409, f"Snapshot with name {body['name']!r} already exists")
+        template = Template(body["name"], body)
+        self.provider.templates[template.name] = template
+        self.provider.build(template, body.get("imageName") or "")
+        return web.json_response(_snapshot(template))
+
+    async def snapshot_list(self, request: web.Request) -> web.Response:
+        self._authorized(request)
+        page, limit = int(request.query.get("page", 1)), int(request.query.get("limit", 100))
+        found = sorted(self.provider.templates.values(), key=lambda t: t.created)
+        items = [_snapshot(t) for t in found[(page - 1) * limit : page * limit]]
+        pages = -(-len(found) // limit)
+        return web.json_response({"items": items, "total": len(found), "page": page, "totalPages": pages})
+
+    async def snapshot_get(self, request: web.Request) -> web.Response:
+        self._authorized(request)
+        return web.json_response(_snapshot(self.provider.template(request.match_info["id"])))
+
+    async def snapshot_delete(self, request: web.Request) -> web.Response:
+        self._authorized(request)
+        del self.provider.templates[self.provider.template(request.match_info["id"]).name]
+        return web.Response(status=200)
+
+    async def snapshot_activate(self, request: web.Request) -> web.Response:
+        self._authorized(request)
+        template = self.provider.template(request.match_info["id"])
+        template.state = "ready"
+        return web.json_response(_snapshot(template))
 
     async def list(self, request: web.Request) -> web.Response:
         self._authorized(request)
@@ -295,6 +340,29 @@ class Daytona:
             parts.append(head.encode() + (b"file not found" if content is None else content) + b"\r\n")
         body_bytes = b"".join(parts) + f"--{boundary}--\r\n".encode()
         return web.Response(body=body_bytes, headers={"Content-Type": f"multipart/form-data; boundary={boundary}"})
+
+
+def _snapshot(template: Template) -> dict[str, Any]:
+    asked = template.request
+    return {
+        "id": template.id,
+        "organizationId": "test",
+        "general": False,
+        "name": template.name,
+        "imageName": asked.get("imageName"),
+        "state": STATES[template.state],
+        "size": None,
+        "entrypoint": asked.get("entrypoint"),
+        "cpu": asked.get("cpu") or 1,
+        "gpu": 0,
+        "mem": asked.get("memory") or 1,
+        "disk": asked.get("disk") or 3,
+        "errorReason": "the image could not be unpacked" if template.state == "error" else None,
+        "createdAt": template.created,
+        "updatedAt": template.created,
+        "lastUsedAt": None,
+        "sourceSandboxId": None,
+    }
 
 
 def _described(command: Command) -> dict[str, Any]:

@@ -1,7 +1,9 @@
 """A server that E2B's SDK takes for E2B: control plane and envd on one address.
 
-Point the SDK here with ``E2B_API_URL`` and ``E2B_SANDBOX_URL``.  It has one image, whatever the template; it
-fails closed on egress lists, pausing, volumes, MCP and identity tokens, and on every field it does not know.
+Point the SDK here with ``E2B_API_URL`` and ``E2B_SANDBOX_URL``.  A template of an image with a digest is that image,
+pulled and unpacked, without its variables; all others are one image.  The real builder also installs programs of its
+own with apt; this one does not.  It fails closed on egress lists, pausing, volumes, MCP and identity tokens, and on
+every field it does not know.
 """
 
 from __future__ import annotations
@@ -12,14 +14,15 @@ import contextlib
 import json
 import struct
 import time
-import uuid
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote
 
 from aiohttp import web
 
-from .provider import Provider, Sandbox, failure, only_known, serve
+from .box import ENVIRONMENT
+from .images import Pulled
+from .provider import Provider, Sandbox, Template, failure, only_known, serve
 
 if TYPE_CHECKING:
     import argparse
@@ -38,7 +41,6 @@ class E2B:
 
     def __init__(self, provider: Provider):
         self.provider = provider
-        self.templates: dict[str, dict[str, Any]] = {}
         self.processes: dict[tuple[str, int], Running] = {}
 
     def routes(self) -> list[web.RouteDef]:
@@ -52,6 +54,8 @@ class E2B:
             web.post("/v2/sandboxes/{id}/connect", self.connect),
             web.post("/sandboxes/{id}/connect", self.connect),
             web.post("/sandboxes/{id}/pause", self.refuse),
+            web.get("/templates", self.template_list),
+            web.delete("/templates/{id}", self.template_delete),
             web.get("/templates/aliases/{alias}", self.template_alias),
             web.post("/v3/templates", self.template_new),
             web.post("/v2/templates/{id}/builds/{build}", self.template_build),
@@ -71,10 +75,15 @@ class E2B:
         self._authorized(request)
         body = await request.json()
         only_known(body, KNOWN)
-        if body["templateID"] not in TEMPLATES and not self._is_ready(body["templateID"]):
-            raise failure(404, f"template {body['templateID']!r} not found")
-        network = body.get("allow_internet_access", True)
-        sandbox = await self.provider.create(body.get("metadata") or {}, body, body.get("timeout", 15), network=network)
+        image, network = None, body.get("allow_internet_access", True)
+        if body["templateID"] not in TEMPLATES:
+            template = self.provider.template(body["templateID"])
+            if template.state != "ready":
+                raise failure(404, f"template {template.name!r} has no build that is ready")
+            # The worst case: that a provider takes the files of an image and not its variables.
+            image = None if template.image is None else Pulled(template.image.layers, ENVIRONMENT)
+        labels, seconds = body.get("metadata") or {}, body.get("timeout", 15)
+        sandbox = await self.provider.create(labels, body, seconds, network=network, image=image)
         return web.json_response(self._created(sandbox), status=201)
 
     def _created(self, sandbox: Sandbox) -> dict[str, Any]:
@@ -88,7 +97,8 @@ class E2B:
         }
 
     def _described(self, sandbox: Sandbox) -> dict[str, Any]:
-        template = self.templates.get(sandbox.request["templateID"], {})
+        template = self.provider.templates.get(sandbox.request["templateID"])
+        sizes = {} if template is None else template.request
         end = datetime.now(UTC) + timedelta(seconds=sandbox.deadline - time.monotonic())
         return {
             "sandboxID": sandbox.id,
@@ -97,8 +107,8 @@ class E2B:
             "envdVersion": VERSION,
             "startedAt": sandbox.created,
             "endAt": end.isoformat(),
-            "cpuCount": template.get("cpuCount", 2),
-            "memoryMB": template.get("memoryMB", 512),
+            "cpuCount": sizes.get("cpuCount", 2),
+            "memoryMB": sizes.get("memoryMB", 512),
             "diskSizeMB": 1024,
             "state": "running",
             "metadata": sandbox.labels,
@@ -141,40 +151,44 @@ class E2B:
             raise failure(404, f"sandbox {request.match_info['id']} not found")
         return sandbox
 
-    # --- templates: only cpu and memory differ, the image stays ---
+    # --- templates ---
 
     async def template_alias(self, request: web.Request) -> web.Response:
         self._authorized(request)
-        alias = request.match_info["alias"]
-        if alias not in self.templates:
-            raise failure(404, f"template {alias!r} not found")
-        return web.json_response({"templateID": alias, "public": False})
+        template = self.provider.template(request.match_info["alias"])
+        return web.json_response({"templateID": template.id, "public": False})
 
     async def template_new(self, request: web.Request) -> web.Response:
         self._authorized(request)
         body = await request.json()
         only_known(body, {"name", "cpuCount", "memoryMB"})
-        self.templates[body["name"]] = {**body, "build": uuid.uuid4().hex}
-        answer = {"templateID": body["name"], "buildID": self.templates[body["name"]]["build"], "public": False}
-        return web.json_response({**answer, "names": [body["name"]], "tags": [], "aliases": []}, status=202)
+        template = Template(body["name"], body)
+        self.provider.templates[template.name] = template
+        answer = {"templateID": template.id, "buildID": template.build, "public": False}
+        return web.json_response({**answer, "names": [template.name], "tags": [], "aliases": []}, status=202)
 
     async def template_build(self, request: web.Request) -> web.Response:
         self._authorized(request)
         body = await request.json()
         only_known(body, {"fromImage", "fromTemplate", "force", "steps"})
-        ready = time.monotonic() + self.provider.faults.build_delay
-        self.templates[request.match_info["id"]].update(body, ready=ready)
+        self.provider.build(self.provider.template(request.match_info["id"]), body.get("fromImage") or "")
         return web.Response(status=202)
-
-    def _is_ready(self, name: str) -> bool:
-        return time.monotonic() > self.templates.get(name, {}).get("ready", float("inf"))
 
     async def template_status(self, request: web.Request) -> web.Response:
         self._authorized(request)
-        template = self.templates[request.match_info["id"]]
-        status = "ready" if self._is_ready(template["name"]) else "building"
-        answer = {"templateID": template["name"], "buildID": template["build"], "status": status}
-        return web.json_response({**answer, "logs": [], "logEntries": []})
+        template = self.provider.template(request.match_info["id"])
+        answer = {"templateID": template.id, "buildID": template.build, "status": template.state}
+        reason = {"reason": {"message": "the image could not be unpacked"}} if template.state == "error" else {}
+        return web.json_response({**answer, **reason, "logs": [], "logEntries": []})
+
+    async def template_list(self, request: web.Request) -> web.Response:
+        self._authorized(request)
+        return web.json_response([_template(t) for t in self.provider.templates.values()])
+
+    async def template_delete(self, request: web.Request) -> web.Response:
+        self._authorized(request)
+        del self.provider.templates[self.provider.template(request.match_info["id"]).name]
+        return web.Response(status=204)
 
     # --- envd ---
 
@@ -272,6 +286,28 @@ class E2B:
             return web.json_response({"code": "not_found", "message": "process not found"}, status=404)
         process.kill()
         return web.json_response({})
+
+
+def _template(template: Template) -> dict[str, Any]:
+    """A template as the list has it; its name has the team in front, as at E2B."""
+    return {
+        "templateID": template.id,
+        "buildID": template.build,
+        "buildStatus": template.state,
+        "cpuCount": template.request.get("cpuCount", 2),
+        "memoryMB": template.request.get("memoryMB", 512),
+        "diskSizeMB": 1024,
+        "public": False,
+        "aliases": [template.name],
+        "names": [f"team/{template.name}"],
+        "createdAt": template.created,
+        "updatedAt": template.created,
+        "createdBy": None,
+        "lastSpawnedAt": None,
+        "spawnCount": 0,
+        "buildCount": 1,
+        "envdVersion": VERSION,
+    }
 
 
 def _framed(message: dict[str, Any], flag: int = 0) -> bytes:

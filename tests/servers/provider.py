@@ -17,10 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from px.errors import PxError
+
 from .box import Box
+from .images import pull
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from .images import Pulled
 
     Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -44,6 +49,7 @@ class Faults:
     """Answer this many deletions with success and do nothing."""
     build_delay: float = 0.0
     """Seconds that the building of a template takes."""
+    fail_build: int = 0
 
 
 @dataclass
@@ -60,6 +66,19 @@ class Sandbox:
     dying: bool = False
 
 
+@dataclass
+class Template:
+    """A template or snapshot, from the moment that somebody asked for it."""
+
+    name: str
+    request: dict[str, Any]
+    id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    build: str = field(default_factory=lambda: str(uuid.uuid4()))
+    state: str = "building"
+    image: Pulled | None = None
+    created: str = field(default_factory=lambda: datetime.now(UTC).isoformat())
+
+
 class Provider:
     """The state behind one server."""
 
@@ -69,21 +88,52 @@ class Provider:
         self.sandboxes: dict[str, Sandbox] = {}
         self.created = 0
         self.destroyed = 0
+        self.templates: dict[str, Template] = {}
+        self.building: set[asyncio.Task[None]] = set()
         self.requests: list[str] = []
         self.creations: list[dict[str, Any]] = []
 
     async def create(
-        self, labels: dict[str, str], request: dict[str, Any], seconds: float, *, network: bool = True
+        self,
+        labels: dict[str, str],
+        request: dict[str, Any],
+        seconds: float,
+        *,
+        network: bool = True,
+        image: Pulled | None = None,
     ) -> Sandbox:
         self.creations.append(request)
         if self.faults.create_delay:
             await asyncio.sleep(self.faults.create_delay)
         self.maybe_fail("fail_create")
-        box = await Box.start(network=network)
+        box = await Box.start(network=network, image=image)
         sandbox = Sandbox(uuid.uuid4().hex[:20], labels, request, box, time.monotonic() + seconds)
         self.sandboxes[sandbox.id] = sandbox
         self.created += 1
         return sandbox
+
+    def template(self, text: str) -> Template:
+        """By name or id."""
+        found = self.templates.get(text) or next((t for t in self.templates.values() if t.id == text), None)
+        if found is None:
+            raise failure(404, f"template {text!r} not found")
+        return found
+
+    def build(self, template: Template, reference: str) -> None:
+        """Pull and unpack the image; the answer does not wait for it."""
+        task = asyncio.create_task(self._build(template, reference))
+        self.building.add(task)
+        task.add_done_callback(self.building.discard)
+
+    async def _build(self, template: Template, reference: str) -> None:
+        await asyncio.sleep(self.faults.build_delay)
+        try:
+            self.maybe_fail("fail_build")
+            template.image = await pull(reference)
+        except (web.HTTPException, PxError):
+            template.state = "error"
+        else:
+            template.state = "ready"
 
     def maybe_fail(self, fault: str) -> None:
         left: int = getattr(self.faults, fault)
@@ -129,6 +179,7 @@ class Provider:
             "labels": [s.labels for s in self.sandboxes.values()],
             "requests": self.requests,
             "creations": self.creations,
+            "templates": {t.name: t.state for t in self.templates.values()},
             "faults": asdict(self.faults),
         }
 

@@ -9,6 +9,7 @@ import base64
 import gzip
 import hashlib
 import subprocess
+import tarfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ KEY = "tests-0123.rsa.pub"
 
 def pack(members: list[TarMember], *, last: bool = True) -> bytes:
     """A gzip stream of a tar archive; only the last of a file's archives has an end mark."""
-    tar = make_tar(members)
+    tar = make_tar(members, fmt=tarfile.PAX_FORMAT)
     end = len(tar) if last else len(tar.rstrip(b"\0")) + -len(tar.rstrip(b"\0")) % 512
     return gzip.compress(tar[:end], mtime=0)
 
@@ -48,8 +49,12 @@ class Repository:
     def add(
         self, name: str, members: list[TarMember], *, version: str = "1.0-r0", depends: str = "", provides: str = ""
     ) -> bytes:
+        for header, file in members:
+            # abuild writes such a header for every file.
+            header.pax_headers = {"APK-TOOLS.checksum.SHA1": hashlib.sha1(file).hexdigest()} if header.isreg() else {}
         data = pack(members)
         info = f"pkgname = {name}\npkgver = {version}\narch = {self.architecture}\n"
+        info += f"origin = {name}\nlicense = MIT\n"
         info += f"datahash = {hashlib.sha256(data).hexdigest()}\n"
         control = pack([tar_member(".PKGINFO", info.encode())], last=False)
         content = self.signature(control) + control + data

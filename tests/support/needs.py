@@ -47,6 +47,8 @@ class Need:
     """What to do where no package helps."""
     in_ci: bool = True
     """Whether CI must have it; what px itself does not depend on may be missing there, and is listed."""
+    long: bool = False
+    """Whether only long tests use it: then it is not installed along with the rest."""
 
     @property
     def how(self) -> str:
@@ -65,6 +67,7 @@ NEEDS = {
     "bubblewrap": Need(machine.bubblewrap, hint="px doctor"),
     "bwrap on PATH": _program("bwrap", "--version", packages=("bubblewrap",)),
     "busybox": _program("/bin/busybox", "true", packages=("busybox-static",)),
+    "Chromium": Need(runs("chromium", "--version"), ("chromium", "fonts-dejavu-core"), long=True),
     "compilers of px-init": Need(
         every(machine.gcc("x86_64", GCC), machine.gcc("aarch64", GCC)),
         ("gcc", "linux-libc-dev", "gcc-aarch64-linux-gnu", "linux-libc-dev-arm64-cross"),
@@ -75,8 +78,11 @@ NEEDS = {
     "docker-registry": _program("docker-registry", "--version"),
     "dockerd": Need(every(runs("dockerd", "--version"), runs("docker", "--version")), ("docker.io", "docker-cli")),
     "git": _program("git", "--version"),
+    "fish": Need(runs("fish", "--version"), ("fish",), long=True),
     "iproute2": _program("ip", "-Version", packages=("iproute2",)),
     "htpasswd": _program("htpasswd", "-nb", "user", "password", packages=("apache2-utils",)),
+    "make": _program("make", "--version"),
+    "man": Need(runs("man", "--version"), ("man-db",), long=True),
     "musl": _program("musl-gcc", "--version", packages=("musl", "musl-tools", "gcc")),
     "network namespaces": Need(runs("unshare", "--net", "true"), hint="give the tests CAP_SYS_ADMIN"),
     "OCI schemas": Need(machine.directory(OCI_SCHEMAS), ("golang-github-opencontainers-image-spec-dev",)),
@@ -89,8 +95,14 @@ NEEDS = {
     ),
     "root": Need(machine.root, hint="sudo make test"),
     "skopeo": _program("skopeo", "--version"),
+    "Slurm": Need(
+        every(runs("slurmctld", "-V"), runs("slurmd", "-V"), runs("munged", "--version")),
+        ("slurm-wlm", "munge"),
+        long=True,
+    ),
     "umoci": _program("umoci", "--version"),
     "update-alternatives": _program("update-alternatives", "--version", packages=("dpkg",)),
+    "zsh": Need(runs("zsh", "--version"), ("zsh",), long=True),
     "user namespaces": Need(runs("unshare", "--user", "--map-root-user", "true"), hint="px doctor"),
 }
 
@@ -140,8 +152,8 @@ def _problem(name: str) -> str | None:
 
 def _packages(needed: Need) -> list[str]:
     """What to install now: in CI all that is missing, because one run of apt takes less time than many."""
-    wanted = [n for n in NEEDS.values() if n.packages and n.check() is not None] if IN_CI else [needed]
-    return sorted({package for n in wanted for package in n.packages})
+    wanted = [n for n in NEEDS.values() if n.packages and not n.long and n.check() is not None] if IN_CI else []
+    return sorted({package for n in [needed, *wanted] for package in n.packages})
 
 
 # --- the end of the run ----------------------------------------------------------------------------------------

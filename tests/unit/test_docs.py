@@ -6,10 +6,12 @@ import importlib
 import re
 import shlex
 import subprocess
+import tomllib
 from typing import TYPE_CHECKING
 
 import pytest
 
+from docs import generate
 from px.cli.main import COMMANDS, make_parser
 from tests.conftest import REPO
 
@@ -35,13 +37,20 @@ def test_links_to_a_part_of_a_page_lead_to_a_heading(page: Path) -> None:
             assert part in {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}, f"{target}#{part}"
 
 
+def test_what_is_made_is_fresh() -> None:
+    """If this fails: make docs."""
+    made = generate.files()
+    assert {path.name for path in (REPO / "docs/man").iterdir()} == {p.name for p in made if p.parent.name == "man"}
+    assert [path.name for path, text in made.items() if path.read_text(encoding="utf-8") != text] == []
+
+
 def shown_commands() -> list[tuple[str, list[str]]]:
     """Every ``px`` command line in a block of code: the page, and its words as far as they are px's."""
     found = []
     for page in PAGES:
         for block in re.findall(r"^```.*?\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
             for line in re.findall(r"^(?:\$ | *- run: )?((?:[A-Z_]+=\S+ )*px [a-z].*)$", block, re.MULTILINE):
-                for part in re.split(r" && | < | [|] ", line):
+                for part in re.split(r" && | [<>] | [|] ", line):
                     words = shlex.split(part, comments=True)
                     while words and "=" in words[0]:
                         words = words[1:]
@@ -58,9 +67,10 @@ def test_commands_in_the_pages_are_commands_of_px(capsys: pytest.CaptureFixture[
         assert name, f"{page}: px {' '.join(words)}"
         arguments = words[len(name.split()) :]
         parser = make_parser(name)
-        importlib.import_module(f"px.cli.commands.{COMMANDS[name].module}").configure(parser)
+        module = importlib.import_module(f"px.cli.commands.{COMMANDS[name].module}")
+        module.configure(parser)
         try:
-            parser.parse_args(arguments)
+            parser.parse_args(module.arrange(parser, arguments) if hasattr(module, "arrange") else arguments)
         except SystemExit:
             pytest.fail(f"{page}: px {' '.join(words)}\n{capsys.readouterr().err}")
 
@@ -105,3 +115,11 @@ def test_every_page_is_reachable_from_the_readme() -> None:
 def test_no_lock_with_addresses_is_committed() -> None:
     tracked = subprocess.run(["git", "ls-files"], cwd=REPO, capture_output=True, text=True, check=False).stdout.split()
     assert not [name for name in tracked if name.endswith(("uv.lock", "pylock.toml"))]
+
+
+def test_every_dependency_has_its_reason() -> None:
+    project = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = {re.split(r"[^\w-]", requirement, maxsplit=1)[0] for requirement in project["dependencies"]}
+    page = (REPO / "docs/reference/dependencies.md").read_text(encoding="utf-8").partition("## Written by hand")[0]
+    assert set(re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE)) == wanted
+    assert all(f"`{extra}`" in page for extra in project["optional-dependencies"])

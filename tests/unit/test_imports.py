@@ -47,6 +47,11 @@ def test_version_imports_almost_nothing(tmp_path: Path) -> None:
     check(imported(code, tmp_path), VERSION_ALLOWED)
 
 
+def test_a_tab_imports_almost_nothing(tmp_path: Path) -> None:
+    code = "sys.argv = ['px', 'completions', '--', 'sandbox', 'add', 'po']\nfrom px.__main__ import main\nmain()"
+    check(imported(code, tmp_path), VERSION_ALLOWED | {"px.cli", "px.cli.complete"})
+
+
 def test_help_of_a_command_imports_nothing_that_makes_sandboxes(tmp_path: Path) -> None:
     code = "sys.argv = ['px', 'run', '--help']\nfrom px.__main__ import main\n"
     code += "try:\n    main()\nexcept SystemExit:\n    pass"

@@ -18,6 +18,8 @@ from px.debian.locking.solver import UnsolvableError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+# Name and version become a file name and a part of addresses.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]{0,200}")
 _TOKEN = re.compile(r"(?P<name>[^<>=~]+)(?:(?P<relation>[<>=~]+)(?P<version>.+))?")
 
 
@@ -78,6 +80,9 @@ def _package(stanza: str, repository: str) -> Package:
     # A checksum starts with Q1, which stands for sha1 in base64.  A dependency that starts with "!" is a conflict.
     rows = {line[0]: line[2:] for line in stanza.splitlines() if line[1:2] == ":"}
     tokens = rows.get("D", "").split()
+    sort_key(rows["V"])
+    if not _NAME.fullmatch(rows["P"]):
+        raise ValueError(f"not the name of a package: {rows['P']!r}")
     return Package(
         rows["P"],
         rows["V"],

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from px.errors import PxError
-from px.platforms import ARCHITECTURES, host_architecture
+from px.platforms import architectures_named
 from px.project.selection import Selection
 from px.project.state import Target
 
@@ -50,12 +49,4 @@ def selection_from(args: argparse.Namespace) -> Selection | None:
 
 def architectures(text: str) -> list[str]:
     """The architectures that ``--platform`` asks for, each once; this machine's own if it says nothing."""
-    # Docker's long name of what everybody calls arm64.
-    known = {one.platform: name for name, one in ARCHITECTURES.items()} | {"linux/arm64/v8": "arm64"}
-    found = []
-    for one in text.split(",") if text else ():
-        if one.strip() not in known:
-            example = "--platform " + ",".join(one.platform for one in ARCHITECTURES.values())
-            raise PxError("PX040", option="--platform", value=one, problem="px has no such platform", example=example)
-        found.append(known[one.strip()])
-    return list(dict.fromkeys(found)) or [host_architecture()]
+    return architectures_named(text, "--platform ")

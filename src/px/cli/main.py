@@ -58,6 +58,7 @@ COMMANDS: dict[str, Command] = {
     "sandbox list": Command("sandbox_list", "List the bases and capabilities that there are"),
     "sandbox ps": Command("sandbox_ps", "List the sandboxes of Metaflow steps that are running"),
     "sandbox reap": Command("sandbox_reap", "End the sandboxes that killed runs left behind"),
+    "sandbox templates": Command("sandbox_templates", "List or remove what px made of images at E2B and Daytona"),
     "base lock": Command(
         "base_lock", "Make a base's lock again from the archive's signed index (for px's maintainers)"
     ),

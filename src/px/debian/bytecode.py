@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,15 +32,24 @@ class Compiler:
     architecture: str
     version: str
     """Major and minor version, such as 3.11, as in the name of the program."""
+    is_musl: bool = field(default=False, kw_only=True)
+    """Whether its C library is musl, as in Alpine, and not glibc."""
 
     def command(self) -> list[str]:
-        architecture = ARCHITECTURES[self.architecture]
-        libraries = self.tree / "usr/lib" / architecture.triplet
-        loader = libraries / architecture.loader
+        loader, libraries = self._musl() if self.is_musl else self._glibc()
         program = self.tree / "usr/bin" / f"python{self.version}"
         # The tree is not at / here, so the program cannot find its loader and libraries by itself: ld.so starts it.
         # -I and -S keep the host's variables, user directory and site-packages out; -B writes no .pyc by itself.
-        return [str(loader), "--library-path", str(libraries), str(program), "-I", "-S", "-B"]
+        return [str(loader), "--library-path", libraries, str(program), "-I", "-S", "-B"]
+
+    def _glibc(self) -> tuple[Path, str]:
+        architecture = ARCHITECTURES[self.architecture]
+        libraries = self.tree / "usr/lib" / architecture.triplet
+        return libraries / architecture.loader, str(libraries)
+
+    def _musl(self) -> tuple[Path, str]:
+        loader = self.tree / "lib" / ARCHITECTURES[self.architecture].musl_loader
+        return loader, f"{self.tree}/lib:{self.tree}/usr/lib"
 
 
 def is_test(path: str) -> bool:

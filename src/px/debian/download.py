@@ -221,14 +221,18 @@ def _download_error(lock: BaseLock, package: PinnedPackage, failures: Sequence[t
         for mirror, e in failures
     ]
     fix = []
+    variable = "PX_ALPINE_MIRROR" if lock.is_alpine else "PX_DEBIAN_MIRROR"
     if any(e.actual_sha256 for _, e in failures):
         why.append("The downloaded file is not the one that the base's lock pins, so px removed it.")
-    if any(e.status == 404 for _, e in failures):
+    if any(e.status == 404 for _, e in failures) and lock.is_alpine:
+        why.append("A mirror removes a version when a newer one is published, and nothing keeps all of Alpine's.")
+        fix.append(f"Pin the versions that mirrors have now: px base lock {lock.name}")
+    elif any(e.status == 404 for _, e in failures):
         why.append("A mirror removes a version soon after a newer one is published; the snapshot archive keeps all.")
         fix.append(_current(lock))
         if not any(mirror.is_snapshot for mirror, _ in failures):
             fix.append(f"Or let px ask Debian's snapshot archive too: export {SNAPSHOT}={OFFICIAL}")
-    fix.append("Check the network and the proxy, or name another mirror: export PX_DEBIAN_MIRROR=URL")
+    fix.append(f"Check the network and the proxy, or name another mirror: export {variable}=URL")
     fix.append("Then run the command again; px keeps what it has downloaded.")
     # Another base would come from the same places; px itself is to blame only if a file is gone or is another.
     elsewhere = not any(e.status == 404 or e.actual_sha256 for _, e in failures)

@@ -85,6 +85,10 @@ class Containers:
         """Options for a temporary file system that belongs to the target."""
         return ["--tmpfs", f"{path}:exec,mode=0700,uid={uid},gid={gid}"]
 
+    @abstractmethod
+    def gpus(self, names: tuple[str, ...]) -> list[str]:
+        """Options for these GPUs, or for ``all``."""
+
     def special(self) -> list[str]:
         """Further options that only this client needs."""
         return []
@@ -174,6 +178,7 @@ class Containers:
             *(("--tty",) if spec.tty and are_one_terminal((0, 1, 2)) else ()),
             *network_options(spec, self.name),
             *_limits(spec),
+            *(self.gpus(spec.gpus) if spec.gpus else ()),
             *_temporary(spec),
             *self.private_directory(spec.home, uid, gid),
             *(o for m in spec.mounts if _is_there(m) for o in bind(m.source, m.target, read_only=m.read_only)),

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from px.engines.containers import INIT, Containers, bind
+from px.engines.gpu.asked import ALL
 from px.engines.protocol import Problem
 from px.process import run
 from px.warm import arguments
@@ -53,6 +54,10 @@ class Docker(Containers):
 
     def first_process(self, spec: RunSpec) -> tuple[str, ...]:
         return (arguments.INIT, "--", *spec.argv) if sys.platform == "linux" else spec.argv
+
+    def gpus(self, names: tuple[str, ...]) -> list[str]:
+        # A line of CSV: without the quotes, the second GPU would be taken for another option.
+        return ["--gpus", ALL if names == (ALL,) else f'"device={",".join(names)}"']
 
     def _rootless(self) -> bool:
         return "rootless" in run([self.client, "info", "--format", "{{.SecurityOptions}}"]).stdout

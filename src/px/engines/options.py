@@ -16,6 +16,8 @@ from px.warm.spec import Limits, Mount
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from px.engines.gpu.asked import Asked
+
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)([bkmgt]?)(?:i?b)?", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -41,6 +43,8 @@ class RunOptions:
     """The limit of memory as the user wrote it."""
     cache: bool = True
     """Whether the run has the project's cache, which outlives it."""
+    gpu: Asked | None = None
+    """GPUs; None is what the manifest says."""
     auto_add: bool = False
     """Whether px may add a capability that an error asks for, and try again."""
 

@@ -42,6 +42,9 @@ class Podman(Containers):
         uid, gid = spec.user.uid, spec.user.gid
         return ["--userns", f"keep-id:uid={uid},gid={gid}", "--user", f"{uid}:{gid}"], uid, gid
 
+    def gpus(self, names: tuple[str, ...]) -> list[str]:
+        return [o for name in names for o in ("--device", f"nvidia.com/gpu={name}")]
+
     def private_directory(self, path: str, uid: int, gid: int) -> list[str]:  # noqa: ARG002
         # podman has no option that gives a temporary file system to a user; nobody else is in there.
         return ["--tmpfs", f"{path}:exec,mode=1777"]

@@ -35,7 +35,7 @@ def ensure_skeleton(root: Path, spec: RunSpec) -> Path:
 
 
 def _make(layer: Path, files: list[str], directories: list[str]) -> None:
-    draft = layer.with_name(f"{layer.name}.{os.getpid()}")
+    draft = layer.with_name(f"{layer.name}.{os.urandom(6).hex()}")
     for name in directories:
         (draft / name.lstrip("/")).mkdir(parents=True, exist_ok=True)
     for name in files:

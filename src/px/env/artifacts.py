@@ -17,9 +17,12 @@ from px.project.choices import choices
 from px.store.files import write_atomically
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from packaging.pylock import Package, PackageArchive, PackageDirectory, PackageSdist, PackageVcs, PackageWheel
 
     from px.env.runtime import Runtime
+    from px.project.choices import Choice
     from px.project.context import Context
     from px.project.discovery import Project
     from px.project.selection import Selection
@@ -73,9 +76,17 @@ def select(context: Context, selection: Selection, runtime: Runtime, inputs: str
 
 
 def _select(context: Context, selection: Selection, runtime: Runtime) -> list[Artifact]:
+    document = locks.export(context, selection)
+    return pick(context, document, runtime, lambda: choices(context.project, document, selection))
+
+
+def pick(
+    context: Context, document: dict[str, Any], runtime: Runtime, chosen: Callable[[], Choice] = lambda: (None, None)
+) -> list[Artifact]:
+    """The artifacts of a PEP 751 document for ``runtime``; ``chosen`` says which extras and groups it shall have."""
     from packaging.pylock import PylockSelectError
 
-    project, document = context.project, locks.export(context, selection)
+    project = context.project
     packages = document.get("packages", [])
     if not isinstance(packages, list) or not all(isinstance(package, dict) for package in packages):
         raise PxError("PX101", lock=project.lock.name, problem="its packages are not an array of tables")
@@ -83,7 +94,7 @@ def _select(context: Context, selection: Selection, runtime: Runtime) -> list[Ar
     _prune(document, runtime)
     _drop_absent(project, document, runtime)
     pylock = locks.to_pylock(project, document)
-    extras, groups = choices(project, document, selection)
+    extras, groups = chosen()
     try:
         picked = pylock.select(
             environment=runtime.markers(), tags=runtime.tags(), extras=extras, dependency_groups=groups

@@ -59,7 +59,8 @@ class Manifest:
                 self._fail(f"tool.px.env has a variable that cannot exist: {name!r}")
         self._expect_strings("tool.px.test", self.tool("px").get("test", []))
         self._expect("tool.px.cache", self.tool("px").get("cache", ""), str)
-        known = {"cache", "env", "test", "sandbox"}
+        self._expect("tool.px.registry", self.tool("px").get("registry", ""), str)
+        known = {"cache", "env", "registry", "test", "sandbox"}
         for key in self.tool("px"):
             if key not in known:
                 self._fail(f"[tool.px] has no key {key!r} (known: {', '.join(sorted(known))})")
@@ -82,6 +83,11 @@ class Manifest:
         return str(self.tool("px").get("cache", ""))
 
     @property
+    def registry(self) -> str:
+        """The registry that the images of the project's tasks go to; empty if the project names none."""
+        return str(self.tool("px").get("registry", ""))
+
+    @property
     def project(self) -> dict[str, Any]:
         found: dict[str, Any] = self.document.get("project", {})
         return found
@@ -96,6 +102,12 @@ class Manifest:
         sandbox = self.tool("px").get("sandbox", {})
         found = sandbox.get("network", {}) if isinstance(sandbox, dict) else {}
         return found if isinstance(found, dict) else {"mode": found}
+
+    @property
+    def sandbox_gpu(self) -> bool:
+        """Whether ``[tool.px.sandbox].gpu`` says anything: a warm run has no GPU."""
+        sandbox = self.tool("px").get("sandbox", {})
+        return isinstance(sandbox, dict) and "gpu" in sandbox
 
     @property
     def is_project(self) -> bool:

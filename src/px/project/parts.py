@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _OF_NO_BUILD = ("black", "coverage", "isort", "mypy", "pylint", "pyright", "pytest", "ruff")
 # What px reads anew every time that it needs it.
 _OF_NO_ENV = ("sandbox", "test")
-_OF_NO_IMAGE = ("exclude", "network")
+_OF_NO_IMAGE = ("exclude", "gpu", "network")
 
 
 def parts(project: Project, seen: Mapping[str, list[Any]]) -> dict[str, str]:

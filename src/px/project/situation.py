@@ -51,6 +51,8 @@ class ProjectRecord:
     """Relative path -> [size, mtime, ctime, inode, sha256], or [] where the file is not there."""
     network: dict[str, Any] = field(default_factory=dict)
     """The manifest's table of that name: a warm run has the host's network, or none, and no other."""
+    gpu: bool = False
+    """Whether the manifest says anything of GPUs: a warm run has none."""
     recorded_at: int = 0
     parts: dict[str, str] = field(default_factory=dict)
     """What counts of the inputs (:mod:`px.project.parts`), when the record was written."""
@@ -71,6 +73,7 @@ class ProjectRecord:
         table = project.manifest.workspace
         self.name = project.name
         self.network = project.manifest.sandbox_network
+        self.gpu = project.manifest.sandbox_gpu
         self.members = [os.path.relpath(m.path.parent, project.root) for m in project.members]
         self.workspace = {"members": list(table.members), "exclude": list(table.exclude)} if table else {}
         self.globs = [

@@ -142,6 +142,7 @@ RULES: dict[str, Rule] = {
     "sandbox list": Rule(ALL, ALL),
     "sandbox ps": Rule(ALL, ALL),
     "sandbox reap": Rule(ALL, ALL),
+    "sandbox templates": Rule(ALL, ALL),
     "pack verify": Rule(ALL, ALL),
     "base lock": Rule(ALL, ALL),
     "base check": Rule(ALL, ALL),

@@ -12,6 +12,8 @@ from px.oci.config import timestamp
 from px.platforms import ARCHITECTURES, DEFAULT_BASE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from px.oci.documents import Platform
     from px.project.discovery import Project
     from px.project.git.history import Commit
@@ -39,7 +41,22 @@ def image_labels(
 
 def added_to(labels: dict[str, str]) -> frozenset[str]:
     """The capabilities that were added for an image alone."""
-    return frozenset(filter(None, labels.get(f"{LABEL}added", "").split(",")))
+    return frozenset(_words(labels.get(f"{LABEL}added", "")))
+
+
+def task_labels(datastore: str, pins: Sequence[str]) -> dict[str, str]:
+    """The tasks of Metaflow that an image is for, and what it has for them beside the lock."""
+    return {f"{LABEL}tasks": datastore, f"{LABEL}task_packages": ",".join(pins)}
+
+
+def tasks_in(labels: dict[str, str]) -> tuple[str, tuple[str, ...]] | None:
+    """(datastore, packages) of an image that is for tasks."""
+    datastore = labels.get(f"{LABEL}tasks")
+    return None if datastore is None else (datastore, _words(labels.get(f"{LABEL}task_packages", "")))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
 
 
 def selection_of(labels: dict[str, str]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.utils import canonicalize_name
 
 from px import bounds
+from px.engines.gpu.asked import ALL, MOST, Asked
 from px.engines.network.modes import MODES, Wanted
 from px.engines.network.rules import parse_rule
 from px.errors import PxError
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TABLE = ("tool", "px", "sandbox")
-KEYS = ("auto", "base", "build", "capabilities", "exclude", "git", "network", "pins", "read-only")
+KEYS = ("auto", "base", "build", "capabilities", "exclude", "git", "gpu", "network", "pins", "read-only")
 GIT_MODES = ("read-only", "read-write")
 NETWORK_KEYS = ("allow", "mode")
 
@@ -49,6 +50,8 @@ class SandboxManifest:
     read_only: bool = False
     """Whether a run can write to the working tree."""
 
+    gpu: Asked | None = None
+    """The GPUs that a run gets; None if nothing is said."""
     pins: Path | None = None
     """The project's own pins; None if it uses px's."""
 
@@ -76,6 +79,7 @@ def read_manifest(path: Path, document: Mapping[str, Any] | None = None) -> Sand
         disabled=off,
         exclude=tuple(table.get("exclude", ())),
         pins=path.parent / table["pins"] if "pins" in table else None,
+        gpu=reader.gpu(table.get("gpu")),
         git_write=table.get("git") == "read-write",
         network=reader.network(table.get("network", {})),
         build=reader.build(table.get("build", {}), table.get("base", DEFAULT_BASE)),
@@ -147,6 +151,17 @@ class _Reader:
     def _expect(self, table: dict[str, Any], key: str, kind: type, wanted: str) -> None:
         if key in table and not isinstance(table[key], kind):
             raise self.fail((key,), f"[tool.px.sandbox].{key} must be {wanted}, not {_spell(table[key])}")
+
+    def gpu(self, value: object) -> Asked | None:
+        if value is None:
+            return None
+        if isinstance(value, bool):
+            return Asked(None if value else 0)
+        if value == ALL:
+            return Asked()
+        if not isinstance(value, int) or not 0 <= value <= MOST:
+            raise self.fail(("gpu",), f"[tool.px.sandbox].gpu must be a number or 'all', not {_spell(value)}")
+        return Asked(value)
 
     def network(self, table: dict[str, Any]) -> Wanted:
         name, allow = "[tool.px.sandbox.network]", table.get("allow", [])

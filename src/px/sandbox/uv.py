@@ -24,12 +24,13 @@ from px.errors import PxError
 from px.platforms import host_architecture
 from px.process import Finished, interruptible, tidy_end
 from px.project.selection import Selection
-from px.project.uv import Uv, find_uv
+from px.project.uv import Uv
 from px.sandbox import uv_places
 from px.sandbox.layers.base import ensure_base, ensure_bytecode_layer, load_base_lock
 from px.sandbox.layers.python import choose_python, ensure_runtime_layers
 from px.sandbox.layers.system import ensure_system_layer
 from px.sandbox.manifest import governing_manifest
+from px.sandbox.uv_program import uv_program
 from px.store.files import disk_errors, write_atomically
 from px.store.locks import locked
 from px.warm.places import below, hidden_in
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from px.sandbox.layers.python import Ground
 
 LARGEST_LOCK = 256 << 20
-_UV, _CACHE, _BACK = "/run/px/uv", "/run/px/cache", "/run/px/back"
+_CACHE, _BACK = "/run/px/cache", "/run/px/back"
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,8 @@ class UvBox:
         """Run uv in ``directory``, a path in the box; files of ``back`` are left under ``/run/px/back``."""
         context, python = self.ground.context, self.ground.python
         flags = ["--color", "never", "--no-progress", *(["--offline"] if context.offline else [])]
-        command = shlex.join([_UV, *flags, *map(str, args)])
+        program, shown = uv_program(on_musl=self.ground.base.is_alpine)
+        command = shlex.join([*program, *flags, *map(str, args)])
         # Copied even if uv failed; px looks at them only if it did not.  A build may have left a pipe there, or no end.
         copy = f"timeout 5 head -c {LARGEST_LOCK + 1} --"
         copies = [f"{copy} {shlex.quote(str(path))} >{_BACK}/{n} 2>/dev/null" for n, path in enumerate(back)]
@@ -112,7 +114,7 @@ class UvBox:
             env={**uv_places.environment(context), "UV_CACHE_DIR": _CACHE, "UV_PYTHON": python.program},
             cwd=os.fspath(directory),
             hidden=hidden_in(mounts, os.fspath(context.home.root)),
-            mounts=(Mount(find_uv(), _UV, True), Mount(self._cache(), _CACHE), *uv_places.credentials(), *mounts),
+            mounts=(*shown, Mount(self._cache(), _CACHE), *uv_places.credentials(), *mounts),
             network=not context.offline,
             home="/tmp/home",  # noqa: S108 - inside the sandbox
             label="uv",

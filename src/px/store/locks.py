@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from px.errors import PxError
 from px.warm.hold import acquire
 
 if TYPE_CHECKING:
@@ -15,17 +17,30 @@ if TYPE_CHECKING:
 __all__ = ["acquire", "locked"]
 
 
+# What file systems say that have no locks: Lustre without its option flock, NFS whose server has no lock daemon.
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+
+
 @contextmanager
 def locked(path: Path, *, shared: bool = False, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
     """Hold the lock during the block.  If another process has it, ``on_wait`` is called once before the wait."""
     # The first try does not wait: its failure says that there is something to wait for.
-    fd = acquire(path, shared=shared, wait=False)
+    fd = _acquire(path, shared=shared, wait=False)
     if fd is None:
         if on_wait is not None:
             on_wait()
-        fd = acquire(path, shared=shared)
+        fd = _acquire(path, shared=shared, wait=True)
     try:
         yield
     finally:
         if fd is not None:
             os.close(fd)
+
+
+def _acquire(path: Path, *, shared: bool, wait: bool) -> int | None:
+    try:
+        return acquire(path, shared=shared, wait=wait)
+    except OSError as e:
+        if e.errno not in _NO_LOCKS:
+            raise
+        raise PxError("PX812", path=path.parent, reason=e.strerror) from e

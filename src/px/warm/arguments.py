@@ -92,6 +92,8 @@ def _options(spec: RunSpec, fds: Descriptors, *, persistent: bool) -> Iterator[s
     # A store's trees are read-only on disk, so what must be writable is mounted.
     for mode, path in (("1777", "/tmp"), ("1777", "/var/tmp"), ("0755", "/run"), ("0700", spec.home)):  # noqa: S108
         yield from ("--perms", mode, "--tmpfs", place(path))
+    for node in spec.devices:
+        yield from ("--dev-bind", node, node)
     for file in files(spec):
         yield from ("--perms", "0644", "--file", fds.data("px-file", file.content), place(file.target))
     for mount in spec.mounts:

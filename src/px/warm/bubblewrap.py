@@ -79,8 +79,8 @@ def _namespace() -> str:
 
 
 def answer_file(home: AnyPath) -> str:
-    """Where it is remembered which bubblewrap works."""
-    return os.path.join(home, "cache", "engines", "bubblewrap")
+    """Where it is remembered which bubblewrap works; machines that share a home have a file each."""
+    return os.path.join(home, "cache", "engines", f"bubblewrap-{os.uname().nodename.replace('/', '-')}")
 
 
 def remembered(home: AnyPath, found: Candidates) -> str | None:

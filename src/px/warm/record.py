@@ -262,13 +262,13 @@ def made_alike(built: Built, recorded_at: int) -> bool:
 def look_at_table(name: str, known: list[Any] | None = None, recorded_at: int = 0) -> list[Any]:
     """Like :func:`look`, for one of px's own tables, or the pins of a project, an absolute path.
 
-    The locks of bases may lie elsewhere (``PX_BASES``).
+    The locks of bases may lie elsewhere (``PX_BASES``, or px's home).
     """
-    elsewhere = os.environ.get("PX_BASES")
-    if elsewhere and name.startswith("bases/"):
-        found = look(elsewhere, name.removeprefix("bases/"), known, recorded_at)
-        if found:
-            return found
+    if name.startswith("bases/"):
+        for place in (os.environ.get("PX_BASES"), os.path.join(home_root(), "bases")):
+            found = look(place, name.removeprefix("bases/"), known, recorded_at) if place else None
+            if found:
+                return found
     return look(DATA, name, known, recorded_at)
 
 

@@ -168,5 +168,9 @@ class RunSpec(Frozen):
     label: str = ""
     """Something by which the run can be recognised: an image's sbx_id."""
     image: ImageSource | None = None
+    devices: tuple[str, ...] = ()
+    """Device nodes of this machine, each in the same place inside; for bubblewrap."""
+    gpus: tuple[str, ...] = ()
+    """Names of GPUs, or ``all``, for an engine that finds them itself."""
     extra_ca: AnyPath | None = None
     """Certificates that the target shall trust beside the image's own."""

@@ -118,6 +118,8 @@ def _run_in_sandbox(target: str, arguments: Sequence[str]) -> Callable[[], Ended
     network = found[0].get("network", {})
     if network not in ({}, {"mode": "host"}, {"mode": "none"}):
         return None  # the relay is no part of the warm half
+    if found[0].get("gpu"):
+        return None  # nor is what finds GPUs
     place = InSandbox(built)
     command = resolve(target, arguments, place)
     if command is None or place.lacks_interpreter(target):

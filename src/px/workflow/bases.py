@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from px import console
+from px.alpine import mirror as alpine_mirror
 from px.alpine import relock as alpine
 from px.debian.lock import encode, file_name, read
 from px.debian.locking.check import Checked, check, gone_everywhere
@@ -68,7 +69,7 @@ def check_base(name: str, architecture: str) -> tuple[list[Checked], list[str]]:
     """What each archive has of the pins that px ships, and which pins none has."""
     lock = load_base_lock(name, architecture)
     if lock.is_alpine:
-        found = [check(lock, alpine.mirror(name))]
+        found = [check(lock, mirror) for mirror in alpine_mirror.mirrors(name)]
     else:
         found = [check(lock, mirror) for mirror in mirrors(lock.date, *lock.older)]
     return found, gone_everywhere(found)
@@ -89,14 +90,16 @@ def newest_lock(
         raise PxError("PX900", base=base, problem=problem, fix=[_ONLINE], whole_fix=True)
     seeds = seeds_of(base)
     if seeds.name.startswith("alpine-"):
-        raise PxError("PX900", base=base, problem="px has no pins of it that a project could take over")
+        problem = "px does not compare pins of Alpine's packages with newer versions"
+        fix = [f"Make them anew: rm the file with the pins, then px base lock {base}, then px sandbox pin"]
+        raise PxError("PX900", base=base, problem=problem, fix=fix, whole_fix=True)
     wanted = {name: row for name, row in load_capability_seeds(base).items() if name in capabilities}
     return relock_with_index(_archive(seeds, architecture), seeds, architecture, wanted)
 
 
 def _alpine(seeds: Seeds, architecture: str) -> BaseLock:
-    archive = Archive(alpine.mirror(seeds.name), alpine.keys_directory(seeds.name))
-    console.info(f"Locking {seeds.name} for {architecture} from {archive.mirror.origin} …")
+    archive = alpine.Archive(alpine_mirror.mirrors(seeds.name), alpine_mirror.keys_directory(seeds.name))
+    console.info(f"Locking {seeds.name} for {architecture} from {archive.mirrors[0].origin} …")
     return alpine.relock(archive, seeds, architecture, load_capability_seeds(seeds.name))
 
 

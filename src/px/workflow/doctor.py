@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from px import process
 from px.engines import NAMES, engine
+from px.engines.gpu.asked import Asked, choose
+from px.engines.gpu.find import find_driver
 from px.errors import PxError
 from px.project.uv import find_uv
 
@@ -36,7 +38,7 @@ class Check:
 
 def examine(home: Home) -> list[Check]:
     kernel = [_user_namespaces(), _overlay(), _abstract_sockets()]
-    return [_python(), _uv(), _home(home), _disk(home), *kernel, *_engines(home), _store(home)]
+    return [_python(), _uv(), _home(home), _disk(home), *kernel, *_engines(home), _gpus(), _store(home)]
 
 
 def _python() -> Check:
@@ -144,6 +146,17 @@ def _engines(home: Home) -> list[Check]:
         verdict, finding, fix = (OK, "works", ()) if problem is None else (WARN, problem.reason, problem.fix)
         found.append(Check(f"engine {name}", verdict, finding, tuple(fix)))
     return found
+
+
+def _gpus() -> Check:
+    """What ``--gpu`` would find; a machine without a GPU is as good as any other."""
+    try:
+        found = find_driver()
+        seen = len(choose(found.gpus, Asked(), os.environ)[0])
+    except PxError as e:
+        return Check("gpu", *((OK, e.what, ()) if e.code == "PX925" else (WARN, e.what, e.fix)))
+    count = f"{seen} of {len(found.gpus)}" if seen != len(found.gpus) else str(seen)
+    return Check("gpu", OK, f"{count} NVIDIA (driver {found.version or 'unknown'}), by {found.source}")
 
 
 def _store(home: Home) -> Check:

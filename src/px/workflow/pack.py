@@ -26,19 +26,23 @@ from px.oci.tar import Part
 from px.project.git.history import commit_of
 from px.project.git.tree import governing_repository
 from px.project.worktree.files import dirty
-from px.project.worktree.tree import scan
+from px.project.worktree.tree import AppTree, scan
 from px.sandbox.encode import encode, layer_uses
-from px.sandbox.labels import image_annotations, image_labels
+from px.sandbox.image import check_links
+from px.sandbox.labels import image_annotations, image_labels, task_labels
+from px.sandbox.layers.extra import ensure_extra_layer
 from px.sandbox.layers.project import siblings
 from px.sandbox.manifest import governing_manifest
 from px.store.canonical import oid_of
 from px.warm.places import program
 from px.warm.spec import APP, HOME
 from px.workflow.sandbox import take_steps
+from px.workflow.tasks.variables import task_variables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from px.env.packages import Package
     from px.oci.config import BuiltImage
     from px.oci.layout import Release
     from px.oci.registry.push import Pushed
@@ -48,10 +52,11 @@ if TYPE_CHECKING:
     from px.project.git.history import Commit
     from px.project.selection import Selection
     from px.project.situation import Situation
-    from px.project.worktree.tree import AppTree
+    from px.sandbox.layers.layer import Layer
     from px.store.canonical import Value
     from px.store.objects import Store
     from px.workflow.sandbox import Steps
+    from px.workflow.tasks.packages import Tasks
 
 USER = (1000, 1000)
 
@@ -76,6 +81,10 @@ class PackOptions:
     """Git has just said that nothing is changed or untracked."""
     more: frozenset[str] = frozenset()
     """Capabilities for this image only (``--auto-add``)."""
+    tasks: Tasks | None = None
+    """The tasks of Metaflow that the image is for: they find what they need in it."""
+    code: bool = True
+    """Whether the working tree is in it; without, the image is the same for every commit with this lock."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +95,8 @@ class PackedImage:
     steps: Steps
     project: Project
     commit: Commit | None
+    extra: tuple[Package, ...] = ()
+    """What it has beside the packages of the lock."""
 
     @cached_property
     def bill(self) -> bytes:
@@ -95,7 +106,7 @@ class PackedImage:
 
         here, spec = self.project.here, self.image.spec
         subject = Subject(here.name or "app", here.version or "", self.image.digest, spec.created)
-        return bill_of(subject, self.steps.derived, self.steps.image.layers)
+        return bill_of(subject, self.steps.derived, self.steps.image.layers, self.extra)
 
 
 @dataclass(frozen=True)
@@ -150,11 +161,14 @@ def pack(situation: Situation, selection: Selection, options: PackOptions, archi
     store, project = situation.context.store, situation.project
     steps = take_steps(situation, selection, architecture=architecture, more=options.more)
     exclude = sorted(steps.derived.manifest.exclude)
-    app = scan(project.root, exclude=exclude, outputs=options.outputs, clean=options.clean)
+    app = AppTree(project.root, ())
+    if options.code:
+        app = scan(project.root, exclude=exclude, outputs=options.outputs, clean=options.clean)
     beside = {inside: scan(path) for inside, path in siblings(project.root, steps.derived.profile).items()}
-    commit = commit_here(project.root)
+    commit = commit_here(project.root) if options.code else None
+    extra, more = _for_tasks(steps, options)
     uses = [
-        *layer_uses(store, steps.image.layers, steps.image.base, options.compression),
+        *layer_uses(store, [*steps.image.layers, *more], steps.image.base, options.compression),
         _app_layer(store, app, beside, steps, options),
     ]
     spec = _spec(steps, project, commit, options)
@@ -162,11 +176,29 @@ def pack(situation: Situation, selection: Selection, options: PackOptions, archi
     trees += [[inside, tree.oid] for inside, tree in beside.items()]
     oid = oid_of("apps", trees) if beside else app.oid
     own = image_labels(steps.derived, selection, oid, options.more)
+    if options.tasks is not None:
+        own |= task_labels(options.tasks.datastore, [f"{p.name}=={p.version}" for p in extra])
     spec = replace(spec, labels={**own, **options.labels})
     built = build_image(Blobs(store.home), spec, uses, format=options.format)
     if options.compression == GZIP:
         encode(store, steps.image)  # the sandbox's own digest; its layers are packed already
-    return PackedImage(built, steps, project, commit)
+    return PackedImage(built, steps, project, commit, extra)
+
+
+def _for_tasks(steps: Steps, options: PackOptions) -> tuple[tuple[Package, ...], tuple[Layer, ...]]:
+    """The packages that tasks need and the lock lacks, and the layer that they are in."""
+    if options.tasks is None:
+        return (), ()
+    from px.workflow.tasks.packages import task_packages, task_programs
+
+    store, derived = steps.derived.ground.context.store, steps.derived
+    if not any(p.name == "bash" for layer in steps.image.layers for p in layer.packages):
+        problem = "Metaflow starts tasks with bash, which it does not have"
+        raise PxError("PX900", base=steps.image.base, problem=problem)
+    extra = task_packages(derived, options.tasks)
+    layer = ensure_extra_layer(derived.ground, extra, "tasks", task_programs())
+    check_links(store, [*steps.image.layers, layer], steps.image.base, derived.manifest.disabled)
+    return extra, (layer,)
 
 
 def commit_here(root: Path) -> Commit | None:
@@ -192,11 +224,16 @@ def _app_layer(
 
 
 def _spec(steps: Steps, project: Project, commit: Commit | None, options: PackOptions) -> ImageSpec:
-    entrypoint = _only_script(project) if options.entrypoint is None else options.entrypoint
+    # Metaflow says what a task runs, and some of its engines put that behind an entrypoint.
+    default = () if options.tasks else _only_script(project)
+    entrypoint = default if options.entrypoint is None else options.entrypoint
+    env = {**steps.image.variables, "HOME": HOME}
     return ImageSpec(
         platform=Platform("linux", steps.derived.base.architecture),
         created=commit.time if commit else 0,
-        env={**steps.image.variables, "HOME": HOME},
+        env=env | task_variables(env["PATH"], steps.image.sbx_id) if options.tasks else env,
+        # A task makes a directory of its own, called metaflow, and a project may have one of that name.
+        workdir=HOME if options.tasks else APP,
         entrypoint=entrypoint,
         cmd=options.cmd or (() if entrypoint else ("python",)),
         ports=options.ports,

@@ -26,6 +26,7 @@ from px.workflow.door import ensure_sandbox
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from px.engines.gpu.asked import Asked
     from px.engines.options import RunOptions
     from px.project.context import Context
     from px.store.objects import Store
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from px.warm.spec import RunSpec
 
 _KILLED = 128 + 9
+_ENGINE_FAILED = 125
 
 
 Target = tuple[str, list[str]]
@@ -89,6 +91,8 @@ def _run_once(
     engine = choose(options.engine, context.store.home)
     spec = _spec(context, built, command, options)
     spec = kept_apart(spec, built) if tests else spec
+    if asked := options.gpu if options.gpu is not None else _gpus_of_manifest(context):
+        spec = _with_gpus(spec, built, asked, engine.name)
     if engine.name != "bubblewrap":
         from px.engines.containers import network_options
 
@@ -98,6 +102,7 @@ def _run_once(
     code = engine.run(spec, stdout=tail if tests else None, stderr=tail)  # pytest reports on standard output
     if code != 0:
         explain_repository(tail.text)
+        explain_gpus(tail.text, spec, code)
     if code == _KILLED and options.memory:
         console.warn(f"the target was killed, as happens when it needs more than --memory {options.memory}")
     return code, missing_capability(tail.text, built) if code != 0 else None
@@ -130,6 +135,23 @@ def _network_table(context: Context) -> Wanted:
     return read_manifest(manifest.path, manifest.document).network
 
 
+def _with_gpus(spec: RunSpec, built: BuiltSandbox, asked: Asked, engine: str) -> RunSpec:
+    if built.base.startswith("alpine"):
+        raise PxError("PX928", base=built.base)
+    from px.engines.gpu.give import add_gpus, add_names  # most runs have no use for it
+
+    return add_gpus(spec, asked, os.environ) if engine == "bubblewrap" else add_names(spec, asked, os.environ)
+
+
+def _gpus_of_manifest(context: Context) -> Asked | None:
+    manifest = context.project.manifest
+    if not manifest.sandbox_gpu:
+        return None
+    from px.sandbox.manifest import read_manifest
+
+    return read_manifest(manifest.path, manifest.document).gpu
+
+
 def _image_source(store: Store, built: BuiltSandbox) -> ImageSource:
     """The sandbox as an image, for engines that cannot run unpacked layers; packed once."""
     from px.sandbox.encode import encode, write
@@ -156,12 +178,24 @@ def explain_failure(text: str, built: BuiltSandbox) -> None:
     if error is not None:
         show(error)
     explain_repository(text)
+    explain_gpus(text)
 
 
 def explain_repository(text: str) -> None:
     """Say why git could not write, if that is what a target complained about."""
     if any(f"{APP}/.git" in line and "Read-only file system" in line for line in text.splitlines()):
         console.warn("the repository is read-only in the sandbox; to let the target write to it: --git-write")
+
+
+def explain_gpus(text: str, spec: RunSpec | None = None, code: int = 0) -> None:
+    """Say how to get a GPU, if that is what a target looked for, or what its engine lacks."""
+    from px.engines.gpu.driver import table
+
+    if spec is not None and spec.gpus and code == _ENGINE_FAILED:
+        names = ", ".join(spec.gpus)
+        console.warn(f"if the engine found no GPU ({names}): it finds them with NVIDIA's container toolkit")
+    elif (spec is None or not (spec.devices or spec.gpus)) and any(said in text for said in table()["messages"]):
+        console.warn("a sandbox has no GPU unless it is asked for; to give it one: px run --sandbox --gpu …")
 
 
 def missing_capability(text: str, built: BuiltSandbox) -> PxError | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from px.debian.locking.pins import read_pins
 from px.platforms import host_architecture
 from px.project import state as rules
 from px.project.discovery import find_manifest, try_discover
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from px.project.context import Context
     from px.project.discovery import Project
     from px.project.situation import Situation
+    from px.project.state import Flags
+    from px.sandbox.manifest import SandboxManifest
     from px.warm.record import Built
 
 
@@ -55,6 +58,8 @@ class Status:
     host: TargetStatus
     sandbox: TargetStatus
     warnings: tuple[str, ...]
+    problems: tuple[str, ...]
+    """What is committed and does not agree: what `px status --check` fails for."""
 
     def as_json(self) -> dict[str, Any]:
         def plain(target: TargetStatus) -> dict[str, Any]:
@@ -71,9 +76,10 @@ def gather(context: Context) -> Status:
         reason = f"{manifest} has no [project] table." if manifest else NOTHING.reason
         remedy = f"Write a [project] table into {manifest}" if manifest else rules.remedy(NOTHING.state, frozen=frozen)
         nothing = TargetStatus(NOTHING.state.value, reason, None, None, None, {}, remedy)
-        return Status(directory, None, None, None, None, False, (), None, "missing", (), (), nothing, nothing, ())
+        none = Status(directory, None, None, None, None, False, (), None, "missing", (), (), nothing, nothing, (), ())
+        return replace(none, problems=(reason,))
     project = context.project
-    check_sandbox(project)
+    sandbox = check_sandbox(project)
     situation = look(context)
     flags = situation.flags(Target.HOST)
     lock_state = (
@@ -94,14 +100,41 @@ def gather(context: Context) -> Status:
         host=_target(situation, Target.HOST, frozen=frozen),
         sandbox=_target(situation, Target.SANDBOX, frozen=frozen),
         warnings=tuple(_warnings(project)),
+        problems=(*_stale_lock(flags, lock_state), *_stale_pins(situation, sandbox)),
     )
 
 
-def check_sandbox(project: Project) -> None:
+def check_sandbox(project: Project) -> SandboxManifest:
     """Refuse a ``[tool.px.sandbox]`` that no command could use: better said here than at the first run."""
     manifest = read_manifest(project.manifest.path, project.manifest.document)
     if not manifest.base_is_default:
         load_base_lock(manifest.base, host_architecture())
+    return manifest
+
+
+def _stale_lock(flags: Flags, lock_state: str) -> list[str]:
+    if flags.lock_exists and flags.lock_matches:
+        return []
+    return [f"The lock is {lock_state}. {rules.remedy(flags.state, pylock=flags.pylock)}"]
+
+
+def _stale_pins(situation: Situation, manifest: SandboxManifest) -> list[str]:
+    """What the project's own pins lack of what the manifest names, or of what the last sandbox was found to need."""
+    if manifest.pins is None:
+        return []
+    if not manifest.pins.is_file():
+        return [f"{manifest.pins} does not exist. Run 'px sandbox pin'."]
+    built = situation.built(Target.SANDBOX) if situation.flags(Target.SANDBOX).env_exists else None
+    used = manifest.enabled | set(built.capabilities if isinstance(built, BuiltSandbox) else ())
+    problems = []
+    for architecture, lock in read_pins(manifest.pins).items():
+        missing = sorted(used - lock.capabilities.keys())
+        if lock.name != manifest.base:
+            problems.append(f"{manifest.pins} pins {lock.name}, and the project's base is {manifest.base}.")
+        elif missing:
+            lacks = f"{manifest.pins} has no pins of {', '.join(missing)} for {architecture}."
+            problems.append(f"{lacks} Run 'px sandbox pin'.")
+    return problems
 
 
 def _target(situation: Situation, target: Target, *, frozen: bool) -> TargetStatus:

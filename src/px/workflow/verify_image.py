@@ -14,8 +14,9 @@ from px.oci.layout import release, write_layout
 from px.oci.registry.reference import parse
 from px.oci.sources import BlobsSource, LayoutSource, source_of
 from px.project.selection import Selection
-from px.sandbox.labels import LABEL, added_to, architecture_of, selection_of
+from px.sandbox.labels import LABEL, added_to, architecture_of, selection_of, tasks_in
 from px.workflow.pack import PackOptions, commit_here, pack
+from px.workflow.tasks.packages import Tasks
 
 if TYPE_CHECKING:
     from px.home import Home
@@ -73,4 +74,11 @@ def _options(image: ReadImage, outputs: tuple[Path, ...]) -> PackOptions:
         compression=image.compression,
         outputs=outputs,
         more=added_to(image.labels),
+        tasks=_tasks(image),
     )
+
+
+def _tasks(image: ReadImage) -> Tasks | None:
+    """The same packages as in the image, whatever px would choose today."""
+    found = tasks_in(image.labels)
+    return Tasks(*found) if found else None

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from px.alpine.apk import streams
 from px.cli import main as cli
 from px.errors import PxError
-from px.sandbox.layers.base import ensure_base, load_base_lock
-from px.sandbox.layers.system import ensure_system_layer
+from px.home import Home
+from px.sandbox.layers.base import ensure_base, known_bases, load_base_lock
+from px.sandbox.layers.system import closure, ensure_system_layer
 from px.store.objects import Store
 from px.store.sources import find_source
 from tests.support.alpine import KEY, Repository
@@ -130,7 +132,9 @@ def test_locked_built_and_run(mirror: Mirror, locks: Path, store: Store, reposit
     layer = ensure_system_layer(store, base, ["extra"])
     assert layer is not None
     assert (layer.tree / "usr/lib/libextra.so.1").is_file()
-    assert "P:hello" in (layer.tree / "lib/apk/db/installed").read_text()
+    database = (layer.tree / "lib/apk/db/installed").read_text()
+    assert "P:hello\nV:1.0-r0\nA:x86_64\nL:MIT\no:hello\nF:usr/bin\nR:hello\n\n" in database
+    assert database.endswith("F:usr/lib\nR:libextra.so.1\n\n")
 
 
 def test_offline_it_is_built_from_the_store(
@@ -186,6 +190,7 @@ def test_without_a_mirror_or_keys(
     monkeypatch.delenv("PX_ALPINE_MIRROR", raising=False)
     assert "does not know where Alpine's packages are" in failure(locks, capsys)
     monkeypatch.setenv("PX_ALPINE_MIRROR", "http://127.0.0.1:9/alpine")
+    monkeypatch.setenv("PX_ALPINE_KEYS", "/nowhere")
     assert "PX_ALPINE_KEYS does not name a directory" in failure(locks, capsys)
 
 
@@ -203,3 +208,54 @@ def test_a_package_that_is_damaged_in_the_store(mirror: Mirror, locks: Path, sto
     assert caught.value.code == "PX903"
     assert "musl 1.0-r0" in caught.value.what
     assert ensure_base(store, found).oid == base.oid
+
+
+def test_a_list_of_mirrors(mirror: Mirror, locks: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One is not there, one has an index that was changed and half of the packages, and the last one is whole."""
+    index, hello = "v3.20/main/x86_64/APKINDEX.tar.gz", "v3.20/main/x86_64/hello-1.0-r0.apk"
+    bad = Mirror({**mirror.files, index: mirror.files[index][:-8] + bytes(8), hello: b"no"})
+    with serving(bad):
+        monkeypatch.setenv("PX_ALPINE_MIRROR", f"http://127.0.0.1:9/alpine, {bad.url} {mirror.url}")
+        assert lock(locks) == 0
+        found = load_base_lock("alpine-3.20", "amd64")
+        base = ensure_base(store, found)
+    assert run_in([base.tree], ["/usr/bin/hello"]).stdout == "42\n"
+    assert hello in bad.asked
+
+
+def test_pins_in_pxs_home(mirror: Mirror, capsys: pytest.CaptureFixture[str], home: Home) -> None:
+    assert cli.run(["base", "lock", "alpine-3.20", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["details"]["directory"] == str(home.bases)
+    assert load_base_lock("alpine-3.20", "amd64").packages["musl"].architecture == "x86_64"
+    assert "alpine-3.20" in known_bases()
+    with pytest.raises(PxError, match="no lock of it for arm64"):
+        load_base_lock("alpine-3.20", "arm64")
+
+
+def test_an_index_without_a_signature(mirror: Mirror, locks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = "v3.20/main/x86_64/APKINDEX.tar.gz"
+    mirror.files[path] = streams(mirror.files[path])[1].packed
+    assert "it is not signed" in failure(locks, capsys)
+
+
+def test_a_version_that_has_left_the_mirror(mirror: Mirror, locks: Path, store: Store) -> None:
+    assert lock(locks) == 0
+    del mirror.files["v3.20/main/x86_64/hello-1.0-r0.apk"]
+    with pytest.raises(PxError) as caught:
+        ensure_base(store, load_base_lock("alpine-3.20", "amd64"))
+    assert caught.value.code == "PX900"
+    assert any("px base lock alpine-3.20" in line for line in caught.value.fix)
+    assert not [line for line in caught.value.fix if "DEBIAN" in line or "snapshot" in line]
+
+
+def test_a_capability_that_the_archive_lacks_is_left_out(
+    mirror: Mirror, locks: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with (tmp_path / "capabilities.toml").open("a") as f:
+        f.write('[gone]\nsummary = "x"\n[gone."alpine-3.20"]\nruntime = ["nowhere"]\nbuild = []\n')
+    assert lock(locks) == 0
+    assert "there is no package nowhere" in capsys.readouterr().err
+    found = load_base_lock("alpine-3.20", "amd64")
+    assert list(found.capabilities) == ["extra"]
+    with pytest.raises(PxError, match="the base's lock has no packages for it"):
+        closure(found, "gone")

@@ -46,6 +46,8 @@ class Driver:
     engine: str = "bubblewrap"
     more: dict[str, Any] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
+    around: list[str] = field(default_factory=list)
+    """A command that makes the machine another one."""
 
     @property
     def app(self) -> Path:
@@ -63,7 +65,7 @@ class Driver:
         return self.as_user([sys.executable, str(DRIVER), self.engine, json.dumps(spec)])
 
     def as_user(self, command: list[str]) -> list[str]:
-        return [*become(self.uid), *command]
+        return [*self.around, *become(self.uid), *command]
 
     def environment(self) -> dict[str, str]:
         return {**os.environ, "PX_HOME": str(self.directory / "px-home"), "HOME": str(self.directory), **self.env}

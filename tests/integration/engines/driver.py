@@ -1,6 +1,7 @@
 """One run of an engine in a process of its own, so that tests can signal it, kill it, and start it as another user.
 
-Usage: driver.py ENGINE SPEC, where SPEC is JSON: a RunSpec's fields, with paths and mounts as plain lists.
+Usage: driver.py ENGINE SPEC, where SPEC is JSON: a RunSpec's fields, with paths and mounts as plain lists,
+and ``gpus`` as a flag of that name says it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from px.engines import choose
+from px.engines.gpu.asked import parse_asked
+from px.engines.gpu.give import add_gpus
 from px.errors import PxError
 from px.home import Home
 from px.warm.spec import DataFile, ImageSource, Limits, Mount, Reach, RunSpec
@@ -42,12 +45,14 @@ def main() -> int:
     teed = fields.pop("tee", False)
     if fields.pop("among_threads", False):
         threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+    gpus = fields.pop("gpus", None)
     try:
         engine = choose(name, Home.from_environment())
+        wanted = spec(fields) if gpus is None else add_gpus(spec(fields), parse_asked(gpus), os.environ)
         if not teed:
-            return engine.run(spec(fields))
+            return engine.run(wanted)
         tail = Tail()
-        code = engine.run(spec(fields), stdout=tail if teed == "both" else None, stderr=tail)
+        code = engine.run(wanted, stdout=tail if teed == "both" else None, stderr=tail)
         with suppress(BrokenPipeError):
             os.write(1, f"kept: {tail.text}".encode())
     except PxError as e:

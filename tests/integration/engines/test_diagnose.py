@@ -51,14 +51,15 @@ def test_settings_of_other_distributions(tmp_path: Path, name: str, value: str, 
 def test_the_answer_is_kept_until_something_changes(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     need("bubblewrap")
     assert Bubblewrap(home).problem() is None
-    known = (home.cache("engines") / "bubblewrap").read_text()
+    answer = Path(warm.answer_file(home))
+    known = answer.read_text()
 
     def never(_: object) -> str:
         raise AssertionError("checked again")
 
     monkeypatch.setattr(bubblewrap, "select", never)
     assert Bubblewrap(home).problem() is None
-    (home.cache("engines") / "bubblewrap").write_text(known.replace(str(os.geteuid()), "4711", 1) + "x")
+    answer.write_text(known.replace(str(os.geteuid()), "4711", 1) + "x")
     with pytest.raises(AssertionError, match="checked again"):
         Bubblewrap(home).problem()
 

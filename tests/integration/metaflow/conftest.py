@@ -183,7 +183,7 @@ def serving(kind: str, home: Home, *args: str) -> Iterator[Server]:
         yield Server(kind, process.stdout.readline().strip(), process)
     finally:
         process.stdin.close()
-        process.wait(timeout=30)
+        process.wait(timeout=240)  # it removes the images that it has unpacked: many small files
         process.stdout.close()
 
 
@@ -241,6 +241,25 @@ def s3(sandbox_home: Home) -> Iterator[dict[str, str]]:
         yield variables
 
 
+@contextmanager
+def metadata_service(directory: Path) -> Iterator[str]:
+    """A metadata service on loopback, as its address."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    program = (
+        "import uvicorn; from metaflow_local_service.server import create_app; "
+        f"uvicorn.run(create_app({str(directory)!r}), port={port}, log_level='critical')"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], cwd=directory)
+    try:
+        _wait_for(f"http://127.0.0.1:{port}/ping")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
 def _wait_for(url: str) -> None:
     for _ in range(300):
         try:
@@ -258,7 +277,9 @@ WHOLE_FLOWS = (
     "test_decorators.py",
     "test_executor.py",
     "test_listing.py",
+    "test_project_at_provider.py",
     "test_remote.py",
+    "test_templates.py",
 )
 
 

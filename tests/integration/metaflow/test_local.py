@@ -27,7 +27,7 @@ from tests.support.needs import need
 from tests.support.px import PX, UV
 from tests.support.users import another_user, become
 
-from .conftest import ACCESS, FLOWS, SECRET, Workspace, flows
+from .conftest import ACCESS, FLOWS, SECRET, Workspace, flows, metadata_service
 
 ARTIFACTS = [
     "squares",
@@ -329,24 +329,8 @@ def test_service_metadata(workspace: Workspace, service: str) -> None:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A metadata service on loopback."""
-    from .conftest import _wait_for
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    directory = tmp_path_factory.mktemp("service")
-    program = (
-        "import uvicorn; from metaflow_local_service.server import create_app; "
-        f"uvicorn.run(create_app({str(directory)!r}), port={port}, log_level='critical')"
-    )
-    process = subprocess.Popen([sys.executable, "-c", program], cwd=directory)
-    try:
-        _wait_for(f"http://127.0.0.1:{port}/ping")
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.kill()
-        process.wait()
+    with metadata_service(tmp_path_factory.mktemp("service")) as url:
+        yield url
 
 
 def test_no_secret_is_left_anywhere(workspace: Workspace, s3: dict[str, str], sandbox_home: Home) -> None:

@@ -36,8 +36,8 @@ EXPECTED: dict[str, tuple[set[State], set[State]]] = {
 } | {
     name: ({U, L, E, C}, {U, L, E, C})
     for name in (
-        "status", "sandbox list", "sandbox ps", "sandbox reap", "pack verify", "base lock", "base check",
-        "bundle import", "store verify", "store gc", "doctor", "completions",
+        "status", "sandbox list", "sandbox ps", "sandbox reap", "sandbox templates", "pack verify", "base lock",
+        "base check", "bundle import", "store verify", "store gc", "doctor", "completions",
     )
 }  # fmt: skip
 

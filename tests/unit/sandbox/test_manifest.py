@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from px.engines.gpu.asked import Asked
 from px.engines.network.modes import Wanted
 from px.errors import PxError
 from px.sandbox.manifest import SandboxManifest, governing_manifest, read_manifest
@@ -53,6 +54,16 @@ def test_the_network(tmp_path: Path, text: str, expected: Wanted) -> None:
     assert read_manifest(write(tmp_path / "pyproject.toml", text)).network == expected
 
 
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("1", Asked(1)), ("0", Asked(0)), ("'all'", Asked()), ("true", Asked()), ("false", Asked(0))],
+)
+def test_gpus(tmp_path: Path, value: str, expected: Asked) -> None:
+    found = read_manifest(write(tmp_path / "pyproject.toml", f"[tool.px.sandbox]\ngpu = {value}\n")).gpu
+    assert found == expected
+    assert bool(found) == (value not in ("0", "false"))
+
+
 def test_names_are_normalised(tmp_path: Path) -> None:
     path = write(tmp_path / "pyproject.toml", "[tool.px.sandbox.capabilities]\nPostgres = true\n")
     assert read_manifest(path).enabled == {"postgres"}
@@ -79,6 +90,10 @@ def test_names_are_normalised(tmp_path: Path) -> None:
         ("[tool.px]\nsandbox.auto = 3\n", 2, "must be true or false"),
         ("tool.px.sandbox.base = 3\n", 1, "must be a string"),
         ("[tool.px.sandbox]\ncapabilities = { postgres = 'on' }\n", 2, "must be true or false"),
+        ("[tool.px.sandbox]\ngpu = -1\n", 2, "must be a number or 'all', not -1"),
+        ("[tool.px.sandbox]\ngpu = 1.5\n", 2, "must be a number or 'all'"),
+        ("[tool.px.sandbox]\ngpu = '1'\n", 2, "must be a number or 'all'"),
+        ("[tool.px.sandbox]\ngpu = [0]\n", 2, "must be a number or 'all'"),
         ("[tool.px.sandbox]\npostgres = true\n", 2, "go into [tool.px.sandbox.capabilities]"),
     ],
 )

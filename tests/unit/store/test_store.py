@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -230,3 +231,17 @@ def test_a_tree_of_any_names_round_trips(tmp_path: Path) -> None:
     assert list(differences(tmp_path / "t", spec)) == []  # type: ignore[arg-type]
     remove_tree(tmp_path / "t")
     assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize("reason", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_named(store: Store, monkeypatch: pytest.MonkeyPatch, reason: int) -> None:
+    """As Lustre and NFS answer where locks are turned off; no such file system can be mounted here."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(reason, os.strerror(reason))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(PxError) as caught, store.lock("thing", "a thing"):
+        pass
+    assert caught.value.code == "PX812"
+    assert os.strerror(reason) in caught.value.what

@@ -22,3 +22,19 @@ SANDBOX_INFRA_RETRIES = from_conf("SANDBOX_INFRA_RETRIES", "2")
 
 # How many seconds it may take to make one remote sandbox. Building its image for the first time is included.
 SANDBOX_CREATE_SECONDS = from_conf("SANDBOX_CREATE_SECONDS", "600")
+
+# The registry for the project's image, as HOST or HOST/PATH: --environment=px gives the image to steps elsewhere.
+SANDBOX_REGISTRY = from_conf("SANDBOX_REGISTRY")
+
+# What the cluster's machines are, if this machine is something else: linux/amd64 or linux/arm64.
+SANDBOX_PLATFORM = from_conf("SANDBOX_PLATFORM")
+
+# 1: push to a registry without TLS, as the --insecure of `px pack image` does.
+SANDBOX_REGISTRY_INSECURE = from_conf("SANDBOX_REGISTRY_INSECURE", "")
+
+# 1: pack uncommitted changes too.
+SANDBOX_ALLOW_DIRTY = from_conf("SANDBOX_ALLOW_DIRTY", "")
+
+# What a provider needs to pull the project's image from a private registry. The login that px pushes with stays here.
+SANDBOX_PULL_USERNAME = from_conf("SANDBOX_PULL_USERNAME", "")
+SANDBOX_PULL_PASSWORD = from_conf("SANDBOX_PULL_PASSWORD", "")

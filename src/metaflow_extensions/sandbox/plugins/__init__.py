@@ -1,4 +1,4 @@
-"""What Metaflow registers: three step decorators and one trampoline command.
+"""What Metaflow registers: three step decorators, one trampoline command, and an environment with its decorator.
 
 ``sandbox`` is a trampoline group: Metaflow then knows that ``sandbox step`` only takes a task elsewhere, and calls no
 task hooks there.
@@ -10,6 +10,11 @@ STEP_DECORATORS_DESC = [
     ("sandbox", ".sandbox_decorator.SandboxDecorator"),
     ("daytona", ".sandbox_decorator.DaytonaDecorator"),
     ("e2b", ".sandbox_decorator.E2BDecorator"),
+    ("px_environment", ".environment.px_decorator.PxDecorator"),
+]
+
+ENVIRONMENTS_DESC = [
+    ("px", ".environment.px_environment.PxEnvironment"),
 ]
 
 TRAMPOLINE_CLIS_DESC = [

@@ -46,6 +46,8 @@ class SandboxConfig:
     """What a backend is told about the sandbox of a task.  Nothing here is secret: providers store it."""
 
     image: str | None = None
+    sbx_id: str = ""
+    """That of the project, if ``image`` is its image in a registry."""
     resources: Resources = field(default_factory=Resources)
     network: Network = field(default_factory=Network)
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -123,6 +125,8 @@ class RemoteBackend(SandboxBackend):
     """The provider's name as it is written in a sentence."""
     keys: tuple[str, ...]
     """Variables for the key of an account; one of them must be set."""
+    takes_project = False
+    """Whether ``create`` takes the project's image: a reference to a registry with a digest, and its ``sbx_id``."""
 
     @property
     def has_key(self) -> bool:

@@ -20,6 +20,7 @@ def sandbox_config(options: Mapping[str, Any], labels: Mapping[str, str]) -> San
     """What a backend is told.  A value that makes no sense is :class:`Unusable`."""
     return SandboxConfig(
         image=options["image"],
+        sbx_id=options.get("sbx_id") or "",
         resources=Resources(
             cpu=number(options, "cpu"),
             memory_mb=whole_number(options, "memory"),

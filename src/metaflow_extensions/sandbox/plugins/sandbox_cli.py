@@ -19,7 +19,7 @@ from metaflow_extensions.sandbox.plugins.errors import BackendError
 from metaflow_extensions.sandbox.plugins.local import launcher
 from metaflow_extensions.sandbox.plugins.options import RESOURCES, sandbox_config
 from metaflow_extensions.sandbox.plugins.remote import metadata
-from metaflow_extensions.sandbox.plugins.remote.environment import remote_environment
+from metaflow_extensions.sandbox.plugins.remote.environment import image_variables, remote_environment
 from metaflow_extensions.sandbox.plugins.remote.log import TaskLog
 from metaflow_extensions.sandbox.plugins.remote.task import TaskSpec, task_script
 from metaflow_extensions.sandbox.plugins.sandbox_executor import RunLostError, SandboxExecutor
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Options of this command itself. All others are for the `step` command inside the sandbox.
-_OWN = ("decorator", "backend", "executable", "run_time_limit", "timeout", "network", "image", *RESOURCES)
+_OWN = ("decorator", "backend", "executable", "run_time_limit", "timeout", "network", "image", "sbx_id", *RESOURCES)
 # How long the signed address of the code package is valid. The sandbox may wait for room before it uses it.
 _FETCH_SECONDS = 3600
 # Linux takes 128 KiB for one variable. This many characters fit, whatever they are.
@@ -60,6 +60,7 @@ def sandbox() -> None:
 @click.option("--gpu", default=None, help="Number of GPUs.")
 @click.option("--disk", default=None, help="Disk in MB.")
 @click.option("--image", default=None, help="Image, snapshot or template.")
+@click.option("--sbx-id", default=None, help="The project's, if the image is its image.")
 @click.option("--network", default=None, help="Whether and where the step may connect.")
 @click.option("--timeout", default=None, help="Seconds that the step may take, as the decorator says it.")
 @click.option("--run-time-limit", type=int, required=True, help="Seconds after which the step is ended.")
@@ -143,6 +144,8 @@ class Trampoline:
         env = remote_environment(
             obj, self._package, self._user_variables(decorators), str(self._options["run_id"]), self._own["backend"]
         )
+        if self._own["sbx_id"]:
+            env = {**image_variables(self._own["sbx_id"]), **env}
         return TaskSpec(
             script=task_script(
                 environment.get_package_commands(url, datastore, self._package["METADATA"]),

@@ -12,6 +12,8 @@ import gc
 import os
 import platform
 import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from metaflow.decorators import StepDecorator
@@ -19,18 +21,14 @@ from metaflow.decorators import StepDecorator
 from metaflow_extensions.sandbox.plugins import backends, options, settings
 from metaflow_extensions.sandbox.plugins.backend import LocalStep
 from metaflow_extensions.sandbox.plugins.errors import BackendError, Unusable
+from metaflow_extensions.sandbox.plugins.report import facts
 from metaflow_extensions.sandbox.plugins.settings import setting, setting_number
 from metaflow_extensions.sandbox.plugins.variables import credential_files, forwarded
 
 if TYPE_CHECKING:
+    from metaflow_extensions.sandbox.plugins.project_image import ProjectImage
     from metaflow_extensions.sandbox.plugins.remote.fork_server import ForkServer
 
-# Fields of a task's metadata, and the variables that they are taken from.
-METADATA = {
-    "sandbox-backend": settings.BACKEND,
-    "sandbox-id": settings.SANDBOX_ID,
-    "sandbox-image": settings.IMAGE_ID,
-}
 DEPLOYERS = ("argo-workflows", "step-functions", "airflow")
 # The commands that start tasks. The others (show, logs, dump …) work without a key, an SDK or a datastore.
 RUNS = ("run", "resume")
@@ -53,7 +51,7 @@ class SandboxDecorator(StepDecorator):
     memory : int, optional
         Memory in MB; as cpu.
     gpu : int, optional
-        Number of GPUs, where the backend has them.
+        Number of GPUs, where the backend has them. On this machine `@resources(gpu=1)` gives one too, if there is one.
     disk : int, optional
         Disk in MB, where the backend can choose it.
     image : str, optional
@@ -83,7 +81,11 @@ class SandboxDecorator(StepDecorator):
     package_sha: ClassVar[str | None] = None
     package_url: ClassVar[str | None] = None
     fork_server: ClassVar[ForkServer | None] = None
+    announced: ClassVar[str] = ""
+    """The image that the user was told about."""
 
+    project: ProjectImage | None = None
+    """The image of the px project around the flow, if the step stands on it at a provider."""
     active = False
     """Whether this decorator runs the step: it is not disabled, and no other decorator goes before it."""
 
@@ -141,9 +143,20 @@ class SandboxDecorator(StepDecorator):
         if self.is_local:
             wished, own = merged, {k: v for k, v in self.attributes.items() if v not in (None, "")}
             merged = {k: v for k, v in merged.items() if k in own}
-            if "gpu" not in own and float(wished.get("gpu") or 0) and _words()[:1] == ["run"]:
-                logger(f"The step {self._step_name} wishes for gpu={wished['gpu']}; a local sandbox has none.")
+            if "gpu" not in own and float(wished.get("gpu") or 0) and (_words()[:1] or [""])[0] in RUNS:
+                merged |= self._wish_for_gpus(wished["gpu"], logger)
         self.attributes.update(merged)
+
+    def _wish_for_gpus(self, wished: str, logger: Any) -> dict[str, str]:
+        """The GPUs of ``@resources``, where this machine has them; a plain run does not fail without, either."""
+        from metaflow_extensions.sandbox.plugins.local.gpus import gpus_of
+
+        try:
+            gpus_of(options.whole_number({"gpu": wished}, "gpu") or 0)
+        except Unusable as e:
+            logger(f"The step {self._step_name} wishes for gpu={wished}, and gets none. {e.what}")
+            return {}
+        return {"gpu": wished}
 
     def _refuse_deployment(self) -> None:
         words = _words()
@@ -197,6 +210,10 @@ class SandboxDecorator(StepDecorator):
                         "Or use foreach instead of num_parallel",
                     ],
                 )
+            if self._on_project(backend):
+                from metaflow_extensions.sandbox.plugins.project_image import check_registry
+
+                check_registry(_flow_directory(), name)
         # These are read again when a task starts. Here they only refuse bad values in time.
         forwarded(os.environ, setting("SANDBOX_FORWARD") or "", never=getattr(backend, "keys", ()))
         credential_files(os.environ, datastore, self.user_env)
@@ -234,8 +251,32 @@ class SandboxDecorator(StepDecorator):
             return
         if self.is_local:
             backends.get_local_backend().sandboxes({})  # removes the records of killed ones
-        else:
-            self._start_fork_server()
+            return
+        try:
+            if self._on_project(backends.get_backend(str(self.attributes["backend"]))):
+                self._take_project()
+        except BackendError as e:
+            raise settings.metaflow_error(e) from None
+        self._start_fork_server()
+
+    def _on_project(self, backend: Any) -> bool:
+        """Whether the step stands on the px project around the flow: it names no image, and has no own packages."""
+        if not getattr(backend, "takes_project", False) or self.attributes["image"] or self._has_own_packages():
+            return False
+        from metaflow_extensions.sandbox.plugins.project_image import has_project
+
+        return has_project(_flow_directory())
+
+    def _take_project(self) -> None:
+        """Pack and push the project's image.  Nothing runs yet, so whatever is wrong stops nothing."""
+        from metaflow_extensions.sandbox.plugins.project_image import project_image
+
+        # Providers' machines are amd64. Metaflow brings the flow, so a change of it needs no new image and template.
+        platform = str(setting("SANDBOX_PLATFORM") or "linux/amd64")
+        self.project = image = project_image(_flow_directory(), self._flow_datastore.TYPE, platform, code=False)
+        if SandboxDecorator.announced != image.reference:  # not for every step
+            SandboxDecorator.announced = image.reference
+            sys.stderr.write(f"px: {image}\n")
 
     def _start_fork_server(self) -> None:
         from metaflow_extensions.sandbox.plugins.remote.fork_server import ForkServer
@@ -263,15 +304,19 @@ class SandboxDecorator(StepDecorator):
         except BackendError as e:
             raise settings.metaflow_error(e) from None
 
-    def _local_step(self) -> LocalStep:
+    def _has_own_packages(self) -> bool:
+        """Whether ``@pypi`` or ``@conda`` gives the step an environment of its own."""
         packagers = [d for d in self._decorators if d.name in ("pypi", "conda")]
         enabled = any(str(d.attributes.get("disabled")).lower() != "true" for d in packagers)
+        return enabled and self._environment.TYPE in ("pypi", "conda", "fast-bakery")
+
+    def _local_step(self) -> LocalStep:
         return LocalStep(
             config=options.sandbox_config(self.attributes, {}),
             time_limit=self.time_limit,
             env=self.user_env,
             executable=self.attributes["executable"],
-            has_own_packages=enabled and self._environment.TYPE in ("pypi", "conda", "fast-bakery"),
+            has_own_packages=self._has_own_packages(),
             uses_secrets=any(d.name == "secrets" for d in self._decorators),
         )
 
@@ -282,6 +327,8 @@ class SandboxDecorator(StepDecorator):
         # Every user of this machine can read a command line, so the values of env= are not on it.
         given = {k: v for k, v in self.attributes.items() if k not in ("env", "network") and v is not None}
         cli_args.command_options.update(given)
+        if self.project is not None:
+            cli_args.command_options.update({"image": self.project.reference, "sbx-id": self.project.sbx_id})
         cli_args.command_options["decorator"] = self.name
         cli_args.command_options["run-time-limit"] = self.time_limit
         if self.attributes["network"] is not None:
@@ -323,12 +370,27 @@ class SandboxDecorator(StepDecorator):
         self._task = (str(run_id), step_name, str(task_id))
         if not self.active or not os.environ.get(settings.WORKLOAD):
             return
-        from metaflow.metadata_provider import MetaDatum
+        from metaflow import current
 
-        tags = [f"attempt_id:{retry_count}"]
-        facts = {field: os.environ[variable] for field, variable in METADATA.items() if os.environ.get(variable)}
-        entries = [MetaDatum(field=k, value=v, type=k, tags=tags) for k, v in facts.items()]
-        metadata.register_metadata(run_id, step_name, task_id, entries)
+        known = facts.at_start(os.environ, self.attributes, self.time_limit)
+        facts.register(metadata, self._task, known, retry_count)
+        current._update_env({facts.CURRENT: known})
+        self._began = time.monotonic()
+
+    def task_post_step(
+        self, step_name: str, flow: Any, graph: Any, retry_count: int, max_user_code_retries: int
+    ) -> None:
+        self._note_end(retry_count)
+
+    def task_exception(
+        self, exception: Any, step_name: str, flow: Any, graph: Any, retry_count: int, max_user_code_retries: int
+    ) -> None:
+        self._note_end(retry_count)
+
+    def _note_end(self, attempt: int) -> None:
+        """Before cards are made, which is when the task counts as finished."""
+        if hasattr(self, "_began"):
+            facts.register(self._metadata, self._task, facts.at_end(self._began), attempt)
 
     def task_finished(
         self, step_name: str, flow: Any, graph: Any, is_task_ok: bool, retry_count: int, max_user_code_retries: int
@@ -391,6 +453,10 @@ def _require_remote_datastore(decorator: str, backend: str, datastore: str) -> N
             "Or stay on this machine: python flow.py run --with sandbox:backend=local",
         ],
     )
+
+
+def _flow_directory() -> Path:
+    return Path(sys.argv[0]).absolute().parent
 
 
 def _is_disabled(decorator: Any) -> bool:

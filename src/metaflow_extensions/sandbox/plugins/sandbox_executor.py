@@ -91,12 +91,14 @@ class SandboxExecutor:
     def launch(self, task: TaskSpec) -> None:
         """Make a sandbox and upload the task."""
         self._seen, self._started, self._exit = [0, 0], False, None
+        asked = time.monotonic()
         self.sandbox_id = self._create()
         self._renewed = time.monotonic()
         # In a directory that nobody can guess: an image may have other users, and the file has credentials.
         token = uuid.uuid4().hex
         self._state, self._file = f"/tmp/px-{token}", f"/tmp/px-{token}.py"  # noqa: S108 - in the sandbox, not here
-        env = {**task.env, settings.SANDBOX_ID: self.sandbox_id}
+        took = f"{self._renewed - asked:.3f}"
+        env = {**task.env, settings.SANDBOX_ID: self.sandbox_id, settings.CREATE_TOOK: took}
         self._backend.upload(self.sandbox_id, runner_file(task, env, self._state), self._file)
 
     def _create(self) -> str:
@@ -260,4 +262,5 @@ def _say(text: str) -> None:
 
 def _python() -> str:
     # -I -S: the runner needs only the standard library, and variables of the image must not add to it.
-    return "exec $(command -v python3 || command -v python) -I -S"
+    # A project's image has one of its own, which a login shell may not find.
+    return "exec $(command -v python3 || command -v python || echo /opt/px/env/bin/python) -I -S"

@@ -18,6 +18,9 @@ WORKLOAD = "METAFLOW_SANDBOX_WORKLOAD"
 BACKEND = "METAFLOW_SANDBOX_BACKEND"
 SANDBOX_ID = "METAFLOW_SANDBOX_ID"
 IMAGE_ID = "METAFLOW_SANDBOX_SBX_ID"
+# How many seconds it took to make the sandbox, and when it began to start the task, by the clock inside.
+CREATE_TOOK = "METAFLOW_SANDBOX_CREATE_TOOK"
+STARTED_AT = "METAFLOW_SANDBOX_STARTED_AT"
 
 
 def metaflow_error(error: BackendError) -> Exception:
@@ -34,6 +37,14 @@ def setting(name: str) -> Any:
     from metaflow import metaflow_config
 
     return getattr(metaflow_config, name, None)
+
+
+def setting_flag(name: str) -> bool:
+    """A setting that is on or off; it comes as text from the environment, and as JSON from a file."""
+    value = str(setting(name) or "").lower()
+    if value not in ("", "0", "1", "false", "true", "no", "yes"):
+        raise Unusable(f"METAFLOW_{name}={value} is neither 1 nor 0.", fix=[f"Switch it on: export METAFLOW_{name}=1"])
+    return value in ("1", "true", "yes")
 
 
 def setting_number(name: str, *, least: int) -> int:

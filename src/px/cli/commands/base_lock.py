@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from px.cli.answer import emit
 from px.errors import PxError
-from px.sandbox.layers.base import locks_directories
+from px.sandbox.layers.base import lock_directory
 from px.workflow.bases import architectures_of, relock_base, seeds_of
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
-    directory: Path = args.out if args.out is not None else locks_directories()[0]
     changes: dict[str, object] = {}
     for name in args.name:
         seeds = seeds_of(name)
+        directory: Path = args.out or lock_directory(name)
         if context.offline:
             fix = ["Run it without --offline."]
             raise PxError("PX900", base=name, problem="it cannot be locked offline", fix=fix, whole_fix=True)
@@ -37,6 +37,7 @@ def main(args: argparse.Namespace, context: Context) -> int:
             lines = relock_base(seeds, architecture, directory, dry_run=args.dry_run)
             changes[f"{name}-{architecture}"] = lines
             if not args.json:
-                print("\n".join([f"{name} {architecture}: {len(lines)} changes", *(f"  {line}" for line in lines)]))
+                print(f"{name} {architecture}: {len(lines)} changes in {directory}")
+                print(*(f"  {line}" for line in lines), sep="\n")
     emit(args, f"{len(changes)} locks", {"directory": str(directory), "changes": changes})
     return 0

@@ -21,6 +21,7 @@ from px.project.state import Target
 from px.workflow.autoadd import adding
 from px.workflow.door import permitted
 from px.workflow.pack import Delivery, PackOptions, check_clean, deliver, described, pack_all, production
+from px.workflow.tasks.packages import Tasks
 
 if TYPE_CHECKING:
     import argparse
@@ -72,6 +73,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--expose", action="append", default=[], metavar="PORT", help="a port it listens on: 8000, 53/udp"
     )
     image.add_argument("--label", action="append", default=[], metavar="NAME=VALUE", help="a label of your own")
+    image.add_argument(
+        "--metaflow",
+        choices=("s3", "azure", "gs"),
+        help="for tasks of Metaflow with this datastore: what they need to reach it is in the image",
+    )
     image.add_argument("--sbom", metavar="FILE", help="write the bill of materials (CycloneDX) to FILE")
     what = parser.add_argument_group("what is installed")
     what.add_argument("--group", action="append", default=[], metavar="NAME", help="include a dependency group")
@@ -148,6 +154,7 @@ def image_options(args: argparse.Namespace) -> PackOptions:
         format=args.format,
         compression=args.compression,
         outputs=outputs(args),
+        tasks=Tasks(args.metaflow) if args.metaflow else None,
     )
 
 

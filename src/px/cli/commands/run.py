@@ -7,11 +7,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from px.engines.gpu.asked import ALL, parse_asked
 from px.engines.network.modes import parse_flags
 from px.engines.options import RunOptions, parse_env, parse_limits, parse_volume
 from px.errors import PxError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from px.project.context import Context
 
 _EPILOG = """\
@@ -34,6 +37,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "arguments", nargs=argparse.REMAINDER, metavar="...", help="arguments of the target, passed on untouched"
     )
+
+
+def arrange(parser: argparse.ArgumentParser, argv: Sequence[str]) -> list[str]:
+    """px's own flags, up to the target, as argparse wants them."""
+    known = {flag: action for action in parser._actions for flag in action.option_strings}
+    words, done = list(argv), []
+    while words and words[0] != "--" and words[0].startswith("-"):
+        done.append(first_flag(words))
+        action = known.get(done[-1])
+        if action is not None and action.nargs is None and words:
+            done.append(words.pop(0))
+    return [*done, *words]
+
+
+def first_flag(words: list[str]) -> str:
+    """Take the first flag; ``--gpu`` with its value, because argparse would take a target for the number."""
+    word = words.pop(0)
+    if word != "--gpu":
+        return word
+    given = words and (words[0] == ALL or words[0].isdecimal())
+    return f"--gpu={words.pop(0) if given else ALL}"
 
 
 def main(args: argparse.Namespace, context: Context) -> int:
@@ -80,7 +104,7 @@ def _about_scripts(context: Context, error: PxError) -> PxError:
 
 _SANDBOX_FLAGS = (
     *("engine", "volume", "env", "network", "no_network", "allow_net", "publish"),
-    *("read_only", "read_write", "git_write", "no_cache", "memory", "cpus", "pids", "auto_add"),
+    *("read_only", "read_write", "git_write", "no_cache", "memory", "cpus", "pids", "gpu", "auto_add"),
 )
 
 
@@ -129,6 +153,11 @@ def add_sandbox(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--cpus", metavar="N", help="a limit such as 1.5")
     group.add_argument("--pids", metavar="N", help="the most processes at once")
     group.add_argument(
+        "--gpu",
+        metavar="[N|all]",
+        help="give the sandbox GPUs of this machine: --gpu all that can be seen, --gpu=1 one of them, --gpu=0 none",
+    )
+    group.add_argument(
         "--auto-add", action="store_true", help="if an error asks for a capability, add it for this run and try again"
     )
 
@@ -151,5 +180,6 @@ def run_options(args: argparse.Namespace) -> RunOptions:
         cache=not args.no_cache,
         limits=parse_limits(memory=args.memory, cpus=args.cpus, pids=args.pids),
         memory=args.memory,
+        gpu=None if args.gpu is None else parse_asked(args.gpu),
         auto_add=args.auto_add,
     )

@@ -15,11 +15,15 @@ if TYPE_CHECKING:
 
 
 class Lister(Protocol):
-    """A module that lists and ends sandboxes."""
+    """A module that lists and ends sandboxes, and the templates that they are made from."""
 
     def listing(self, backend: str | None, labels: Mapping[str, str]) -> tuple[list[dict[str, str]], list[str]]: ...
 
     def end(self, backend: str, sandbox_id: str) -> str | None: ...
+
+    def templates(self, backend: str | None) -> tuple[list[dict[str, str]], list[str]]: ...
+
+    def remove_template(self, backend: str, name: str) -> str | None: ...
 
 
 COLUMNS = ("backend", "id", "state", "flow", "run", "step", "task", "created")
@@ -39,7 +43,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace, context: Context) -> int:
     rows, problems = found(args)
     if not args.json:
-        _print_table(rows)
+        print_table(COLUMNS, rows)
     emit(args, f"{len(rows)} sandboxes", {"sandboxes": rows, "problems": problems})
     return 1 if problems else 0
 
@@ -65,8 +69,8 @@ def listers() -> list[Lister]:
     return [entry.load() for entry in entry_points(group="px.sandboxes")]
 
 
-def _print_table(rows: list[dict[str, str]]) -> None:
-    table = [COLUMNS, *(tuple(row.get(column, "") for column in COLUMNS) for row in rows)]
-    widths = [max(len(line[i]) for line in table) for i in range(len(COLUMNS))]
+def print_table(columns: tuple[str, ...], rows: list[dict[str, str]]) -> None:
+    table = [columns, *(tuple(row.get(column, "") for column in columns) for row in rows)]
+    widths = [max(len(line[i]) for line in table) for i in range(len(columns))]
     for line in table:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

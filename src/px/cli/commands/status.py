@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--check", action="store_true", help="exit with 1 if the lock or the pins are older than the manifest"
+    )
     parser.epilog = "With -v the groups and extras that there are, and the packages of the env, are listed too."
 
 
@@ -24,13 +27,22 @@ def main(args: argparse.Namespace, context: Context) -> int:
         console.warn(warning)
     if args.json:
         emit(args, f"{status.name or 'no project'}: {status.host.state}", status.as_json())
-        return 0
+        return _code(args, status)
     for line in render(status, everything=bool(args.verbose)):
         print(line)
     if args.verbose and status.host.profile_oid:
         for name, version in _packages(context, status.host.profile_oid):
             print(f"    {name} {version}")
-    return 0
+    return _code(args, status)
+
+
+def _code(args: argparse.Namespace, status: Status) -> int:
+    """For hooks and CI: what is committed must agree, whether an env is built or not."""
+    if not args.check:
+        return 0
+    for problem in status.problems:
+        console.warn(problem)
+    return 1 if status.problems else 0
 
 
 def render(status: Status, *, everything: bool = False) -> list[str]:

@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from px.cli.commands.run import add_sandbox, check_sandbox, run_options
+from px.cli.commands.run import add_sandbox, check_sandbox, first_flag, run_options
 from px.errors import PxError
 from px.warm.spec import ENV
 from px.warm.target import InSandbox
@@ -41,7 +41,7 @@ def arrange(parser: argparse.ArgumentParser, argv: Sequence[str]) -> list[str]:
     runners: list[str] = []
     words = list(argv)
     while words and words[0] != "--" and words[0].startswith("-"):
-        word = words.pop(0)
+        word = first_flag(words)
         action = known.get(word.partition("=")[0] if word.startswith("--") else word)
         if action is None:
             runners.append(word)

@@ -168,8 +168,16 @@ class Chosen(Generic[P]):
         )
 
 
-def choose(solve: Callable[..., dict[str, P]], seeds: Seeds, capabilities: Mapping[str, Closure]) -> Chosen[P]:
-    """Choose packages with ``solve``, Debian's or Alpine's.  What cannot be satisfied is PX900 or PX901."""
+def choose(
+    solve: Callable[..., dict[str, P]],
+    seeds: Seeds,
+    capabilities: Mapping[str, Closure],
+    absent: Callable[[PxError], None] | None = None,
+) -> Chosen[P]:
+    """Choose packages with ``solve``, Debian's or Alpine's.  What cannot be satisfied is PX900 or PX901.
+
+    With ``absent``, a capability that cannot be satisfied is left out, and its error goes there.
+    """
     try:
         base = solve(seeds.base, drop=seeds.drop)
         compiler = solve(seeds.compiler, drop=seeds.drop, installed=base)
@@ -184,7 +192,11 @@ def choose(solve: Callable[..., dict[str, P]], seeds: Seeds, capabilities: Mappi
             # A builder has the base, the capability's runtime packages and the compiler: only the rest is listed.
             build = solve(wanted.build, drop=seeds.drop, installed={**base, **runtime, **compiler})
         except UnsolvableError as e:
-            raise PxError("PX901", capability=name, base=seeds.name, problem=_said(e)) from e
+            error = PxError("PX901", capability=name, base=seeds.name, problem=_said(e))
+            if absent is None:
+                raise error from e
+            absent(error)
+            continue
         closures[name] = Closure(tuple(runtime), tuple(build))
         packages |= runtime | build
     return Chosen(base, compiler, closures, packages)

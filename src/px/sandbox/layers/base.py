@@ -20,6 +20,7 @@ from px.debian.image import Image, View
 from px.debian.lock import BaseLock, file_name, read
 from px.debian.locking.pins import find_pins
 from px.errors import PxError
+from px.home import Home
 from px.platforms import DEFAULT_BASE, host_architecture
 from px.sandbox.layers.layer import Layer
 from px.store.canonical import oid_of
@@ -41,15 +42,21 @@ DIRECTORY_VARIABLE = "PX_BASES"
 # Raised by hand when the code in px.debian or px.alpine, its fix-ups or their data make something else of the same
 # packages.
 RECIPE_DEBIAN = 1
-RECIPE_ALPINE = 1
+RECIPE_ALPINE = 2
 # How the specification of sandboxes writes bases in its examples: px/base:debian-12-py311.
 _WITH_PYTHON = re.compile(r"(px/base:)?(?P<base>[a-z]+-[0-9.]+)-py(?P<major>3)(?P<minor>[0-9]+)")
 
 
 def locks_directories() -> tuple[Path, ...]:
-    """Where base locks are looked for: in the directory that ``PX_BASES`` names, if it does, then in px's own data."""
+    """Where base locks are looked for: where ``PX_BASES`` says, if it does, in px's home, then in px's own data."""
     named = os.environ.get(DIRECTORY_VARIABLE)
-    return (Path(named), SHIPPED) if named else (SHIPPED,)
+    return (*([Path(named)] if named else []), Home.from_environment().bases, SHIPPED)
+
+
+def lock_directory(name: str) -> Path:
+    """Where a new lock of a base goes if nobody says it: px's home, for a base that px ships no pins of."""
+    named = os.environ.get(DIRECTORY_VARIABLE)
+    return Path(named) if named else Home.from_environment().bases if name in OPT_IN else SHIPPED
 
 
 def known_bases() -> tuple[str, ...]:
@@ -86,9 +93,10 @@ def _not_pinned(name: str) -> PxError:
         problem="px has no pins of it yet",
         why=["It is an opt-in base that nobody has locked against Alpine's archive; px does not guess versions."],
         fix=[
-            f"Lock it yourself: PX_ALPINE_MIRROR=URL PX_ALPINE_KEYS=DIR px base lock {name} --out LOCKS",
-            "Then use these locks: export PX_BASES=LOCKS",
+            f"Make them, from a mirror of your choice: PX_ALPINE_MIRROR=URL px base lock {name}",
+            "For everybody who has the project, then also: px sandbox pin",
         ],
+        whole_fix=True,
     )
 
 
@@ -228,11 +236,10 @@ def ensure_bytecode_layer(store: Store, base: Base) -> Layer:
 
     def make(draft: Draft) -> Payload:
         writer = draft.tree()
-        if not base.is_alpine:  # there a package, python3-pyc, has them
-            library = f"usr/lib/python{base.python.major}.{base.python.minor}/"
-            files = _modules(base.below(store), library)
-            for path, content in sorted(compile_sources(compiler_of(store, base), files, draft.path)):
-                writer.file(path, content)
+        library = f"usr/lib/python{base.python.major}.{base.python.minor}/"
+        files = _modules(base.below(store), library)
+        for path, content in sorted(compile_sources(compiler_of(store, base), files, draft.path)):
+            writer.file(path, content)
         return {"what": "bytecode", "python": base.python.full, "tree": writer.finish()}
 
     key = oid_of("bytecode-inputs", {"base": base.oid, "recipe": BYTECODE_RECIPE})
@@ -259,4 +266,5 @@ def compiler_of(store: Store, base: Base) -> Compiler:
     if native.python != base.python:
         problem = f"its Python is {base.python.full}, that for {native.architecture} is {native.python.full}"
         raise PxError("PX900", base=base.name, problem=problem, fix=["Lock both again: px base lock"])
-    return Compiler(native.tree, native.architecture, f"{base.python.major}.{base.python.minor}")
+    version = f"{base.python.major}.{base.python.minor}"
+    return Compiler(native.tree, native.architecture, version, is_musl=base.is_alpine)

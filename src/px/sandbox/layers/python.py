@@ -109,7 +109,11 @@ def base_runtime(base: Base) -> Runtime:
 
 
 def _libc(base: Base) -> str:
-    return "glibc-" + next(p.version for p in base.packages if p.name == "libc6").split("-")[0]
+    name, package = ("musl", "musl") if base.is_alpine else ("glibc", "libc6")
+    found = next((p.version for p in base.packages if p.name == package), None)
+    if found is None:
+        raise PxError("PX900", base=base.name, problem=f"its lock has no C library, the package {package}")
+    return f"{name}-{found.partition('-')[0]}"
 
 
 def choose_python(context: Context, selection: Selection, base: Base) -> Ground:
@@ -127,6 +131,8 @@ def _layered(context: Context, base: Base, wishes: list[Wish], refusal: Wish) ->
     from px.sandbox.layers import pythons
     from px.sandbox.layers.runtime import ensure_python
 
+    if base.is_alpine:
+        raise _incompatible(base, wishes, refusal, None, "px has builds of CPython for glibc, and the base has musl")
     exact = next((wish.exact for wish in wishes if wish.exact), None)
     version = None
     try:

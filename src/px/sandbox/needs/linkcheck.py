@@ -6,7 +6,7 @@ build (PX902) only if it must fail at run time and px can say what to do; all el
 * fatal: an extension module, a program, or a library that those link to, which lacks a library that some
   capability brings, or a symbol version that a library in the image is too old for;
 * warning: plugins and other files that a package loads only if it can, and libraries that px knows nothing
-  of (CUDA drivers, another package's private libraries): the package may load them in a way of its own.
+  of (another package's private libraries): the package may load them in a way of its own.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import posixpath
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from px.engines.gpu.driver import is_library as comes_with_driver
 from px.errors import PxError
 from px.sandbox.needs import sonames
 from px.sandbox.needs.inspection import is_script, required_paths
-from px.sandbox.needs.merged import Contents, Merged, merge
+from px.sandbox.needs.merged import MUSL_ITSELF, Contents, Merged, merge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -81,7 +82,8 @@ class _Checker:
                 yield self._missing(record, _INTERPRETER, record.elf.interpreter)
             libraries = {soname: self.resolve(record, soname) for soname in record.elf.needed}
             for soname, library in libraries.items():
-                if library is None:
+                # No image can bring the driver's own: it must be the one of the kernel that the image runs on.
+                if library is None and not comes_with_driver(soname):
                     yield self._missing(record, _LIBRARY, soname)
             yield from self._versions(record, libraries)
 
@@ -89,6 +91,8 @@ class _Checker:
         """Find a library as the loader would; the wrong architecture is passed over, as it does."""
         if "/" in soname:
             return self.merged.at(posixpath.normpath(soname).lstrip("/"))
+        if MUSL_ITSELF.fullmatch(soname) and (musl := self.merged.musl(record.elf.machine)) is not None:
+            return musl
         for directory in self.merged.search_path(record):
             found = self._in(directory, soname, record)
             if found is not None:
@@ -108,6 +112,8 @@ class _Checker:
         return found if same else None
 
     def _versions(self, record: ElfFile, libraries: Mapping[str, ElfFile | None]) -> Iterator[Problem]:
+        if self.merged.musl(record.elf.machine) is not None:
+            return  # its loader does not look at versions
         for soname, version in record.elf.version_needs:
             library = libraries.get(soname)
             # A library without any versions satisfies all: the loader only mutters.
@@ -136,7 +142,7 @@ def _judge(problems: list[Problem], merged: Merged) -> Iterator[Problem]:
             continue
         if owner not in required:
             required[owner] = _required(owner, groups[owner])
-        known = problem.kind != _LIBRARY or bool(problem.bases)
+        known = problem.kind != _LIBRARY or bool(problem.bases or problem.capability)
         # Programs inside a package are often there for several systems (SpeechRecognition has flac for 32 bits too).
         known = known and not (distribution and problem.kind == _INTERPRETER and not is_script(problem.file))
         package = owner.partition(":")[2] or None
@@ -172,7 +178,7 @@ def _is_system_essential(record: ElfFile) -> bool:
 
 
 def owners_of(merged: Merged) -> dict[str, str]:
-    """Path -> ``python:NAME`` by the RECORDs in the image, ``system:NAME`` by dpkg's lists of md5sums."""
+    """Path -> ``python:NAME`` by the RECORDs in the image, ``system:NAME`` by the database of dpkg or apk."""
     owners: dict[str, str] = {}
     for path in merged.files:
         if path.endswith(".dist-info/RECORD"):
@@ -185,7 +191,22 @@ def owners_of(merged: Merged) -> dict[str, str]:
             for line in merged.read(path).splitlines():
                 real = merged.canonical(line.rpartition("  ")[2].lstrip("/"))
                 owners.setdefault(real or line, f"system:{name}")
+        elif path == "lib/apk/db/installed":
+            owners |= {real: f"system:{name}" for real, name in _apk_files(merged.read(path))}
     return owners
+
+
+def _apk_files(database: str) -> Iterator[tuple[str, str]]:
+    """(path, package): ``P:`` names a package, ``F:`` a directory of it, and ``R:`` a file in that."""
+    name = directory = ""
+    for line in database.splitlines():
+        kind, value = line[:2], line[2:]
+        if kind == "P:":
+            name = value
+        elif kind == "F:":
+            directory = value
+        elif kind == "R:":
+            yield posixpath.join(directory, value), name
 
 
 def _record_path(line: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
     from px.home import Home
     from px.store.tree import Entry
+
+_MUSL = ("/lib", "/usr/local/lib", "/usr/lib")
+# musl's loader is the library itself, for any file of one of these names (`load_library` in its ldso/dynlink.c).
+MUSL_ITSELF = re.compile(r"lib(?:c|pthread|rt|m|dl|util|xnet)\..*")
+_TEXTS = ("etc/ld.so.conf", "etc/ld-musl-", "var/lib/dpkg/", "lib/apk/db/installed")
 
 
 @dataclass(frozen=True)
@@ -63,11 +69,23 @@ class Merged:
             expanded = expanded.replace("$LIB", f"lib/{machine}-linux-gnu").replace("$PLATFORM", machine)
             yield posixpath.normpath(expanded).lstrip("/")
 
+    def musl(self, machine: str) -> ElfFile | None:
+        """musl's loader, which is its C library too, if the image has it."""
+        return self.at(f"lib/ld-musl-{machine}.so.1")
+
     def default_directories(self, machine: str) -> tuple[str, ...]:
+        if self.musl(machine) is not None:
+            return self._musl_directories(machine)
         triplet = f"{machine}-linux-gnu"
         usual = ("usr/local/lib", "lib", "usr/lib", "lib64", "usr/lib64")
         found = (f"usr/local/lib/{triplet}", f"lib/{triplet}", f"usr/lib/{triplet}", *usual, *self._configured())
         return tuple(dict.fromkeys(found))
+
+    def _musl_directories(self, machine: str) -> tuple[str, ...]:
+        # ldso(8): this file, if it is there, takes the place of the built-in list.
+        path = f"etc/ld-musl-{machine}.path"
+        told = re.split(r"[:\n]", self.read(path)) if path in self.files else _MUSL
+        return tuple(dict.fromkeys(place.strip().strip("/") for place in told if place.strip()))
 
     def _configured(self) -> Iterator[str]:
         for path in sorted(self.files):
@@ -106,7 +124,7 @@ def _add(merged: Merged, number: int, spec: Iterable[Entry], records: dict[str, 
         if record is not None:
             merged.records[path] = record if kind == "f" else ElfFile(path, record.elf)
             merged.layer_of[path] = number
-        elif path.startswith(("etc/ld.so.conf", "var/lib/dpkg/")) or path.endswith(".dist-info/RECORD"):
+        elif path.startswith(_TEXTS) or path.endswith(".dist-info/RECORD"):
             merged.files[path] = number
 
 
@@ -115,7 +133,8 @@ def base_sonames(layers: Sequence[Contents], machine: str, home: Home | None = N
     merged = merge(layers, home)
     directories = {merged.canonical(d) for d in merged.default_directories(machine)}
     names = [*merged.records, *merged.links]
-    return frozenset(
+    own = (f"libc.musl-{machine}.so.1", "libc.so") if merged.musl(machine) else ()
+    return frozenset(own) | frozenset(
         posixpath.basename(path)
         for path in names
         if ".so" in path and posixpath.dirname(path) in directories and _is_library(merged.at(path), machine)

@@ -45,8 +45,8 @@ def owners(soname: str, base: str) -> tuple[str, ...]:
 
 
 def bases_with(soname: str) -> tuple[str, ...]:
-    """Every base that some capability brings this library to."""
-    return tuple(base for base, table in tables().items() if soname in table.owners)
+    """Every base of Debian's that some capability brings this library to; what is for glibc is lost on Alpine."""
+    return tuple(b for b, table in tables().items() if soname in table.owners and not b.startswith("alpine-"))
 
 
 def stem(soname: str) -> str:

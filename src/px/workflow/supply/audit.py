@@ -106,6 +106,8 @@ def audit(situation: Situation, advisories: Sequence[str], ignore: Sequence[Path
 
 def _subjects(packages: Iterable[Package], derived: Derived) -> list[Subject]:
     """Python distributions, and the source packages of Debian's: advisories speak of sources."""
+    if derived.base.is_alpine:
+        console.warn("px reads no advisories for Alpine's packages: only the Python packages are audited.")
     found: list[Subject] = []
     sources: dict[tuple[str, str], list[str]] = {}
     for package in packages:

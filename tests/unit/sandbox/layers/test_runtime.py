@@ -28,7 +28,7 @@ from px.store.objects import Store
 class FakeBase:
     """As much of a base as the choice of a Python looks at; nothing is unpacked in unit tests."""
 
-    name, architecture = "debian-12", "amd64"
+    name, architecture, is_alpine = "debian-12", "amd64", False
 
     class python:  # noqa: N801
         major, minor, full = 3, 11, "3.11.2"

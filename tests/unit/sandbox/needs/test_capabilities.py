@@ -98,7 +98,7 @@ def test_an_unknown_name_suggests_the_nearest(wrong: str, right: str) -> None:
 
 def test_a_base_without_the_capability_is_px901() -> None:
     with pytest.raises(PxError) as caught:
-        find("postgres", "alpine-3.20")
+        find("odbc", "alpine-3.20")
     assert caught.value.code == "PX901"
     assert "debian-12, debian-13" in caught.value.why[0]
 

@@ -156,14 +156,19 @@ def test_weak_versions_and_libraries_without_versions_pass(tmp_path: Path) -> No
     assert check(tmp_path, {f"{LIB}/libplain.so.1": plain}, env({f"x/_x.{EXT}": module})) == ()
 
 
+def test_what_comes_with_the_driver_is_not_missing(tmp_path: Path) -> None:
+    module = make_elf("libcuda.so.1", "libnvidia-ml.so.1", "libcudart.so.13", "libc.so.6")
+    assert [p.missing for p in check(tmp_path, env({f"x/_x.{EXT}": module}))] == ["libcudart.so.13"]
+
+
 def test_plugins_and_unknown_libraries_are_warnings(tmp_path: Path) -> None:
     files: dict[str, bytes | str] = {
-        f"x/_x.{EXT}": make_elf("libcuda.so.1"),
+        f"x/_x.{EXT}": make_elf("libodd.so.1"),
         "x/plugins/libqsqlpsql.so": make_elf("libpq.so.5"),
         f"x/tests/_t.{EXT}": make_elf("libcurl.so.4"),
     }
     problems = check(tmp_path, env(files))
-    assert {p.missing: p.fatal for p in problems} == {"libcuda.so.1": False, "libpq.so.5": False, "libcurl.so.4": False}
+    assert {p.missing: p.fatal for p in problems} == {"libodd.so.1": False, "libpq.so.5": False, "libcurl.so.4": False}
     assert link_error(problems, "debian-12") is None
 
 
@@ -303,3 +308,54 @@ def test_layers_are_read_once_and_kept(tmp_path: Path, home: Home, monkeypatch: 
 )  # fmt: skip
 def test_the_bases_that_have_a_symbol_version(version: str, bases: tuple[str, ...]) -> None:
     assert sonames.bases_for_version(version) == bases
+
+
+# --- musl ------------------------------------------------------------------------------------------------------
+
+MUSL: dict[str, bytes | str] = {
+    "lib/ld-musl-x86_64.so.1": make_elf(soname="libc.so"),
+    "lib/libc.musl-x86_64.so.1": "ld-musl-x86_64.so.1",
+    "usr/lib/libz.so.1": make_elf("libc.musl-x86_64.so.1", soname="libz.so.1"),
+}
+
+
+def check_musl(tmp_path: Path, *contents: Mapping[str, bytes | str]) -> tuple[Problem, ...]:
+    made = [
+        Contents(tmp_path / str(number), write_tree(tmp_path / str(number), content))
+        for number, content in enumerate((MUSL, *contents))
+    ]
+    return check_layers(made, "alpine-3.20")
+
+
+def test_musl_is_every_part_of_the_c_library_and_has_no_versions(tmp_path: Path) -> None:
+    module = make_elf("libc.so", "libm.so.6", "libpthread.so.0", "libz.so.1", wants=(("libz.so.1", "ZLIB_9"),))
+    assert check_musl(tmp_path, env({"x/_x.cpython-312-x86_64-linux-musl.so": module})) == ()
+
+
+def test_where_musl_looks(tmp_path: Path) -> None:
+    tool = make_elf("libpq.so.5", interpreter="/lib/ld-musl-x86_64.so.1")
+    elsewhere: dict[str, bytes | str] = {"usr/bin/tool": tool, "opt/lib/libpq.so.5": make_elf(soname="libpq.so.5")}
+    (problem,) = check_musl(tmp_path / "1", elsewhere)
+    assert (problem.missing, problem.capability, problem.fatal) == ("libpq.so.5", "postgres", True)
+    # Debian's directories are not musl's.
+    (problem,) = check_musl(tmp_path / "2", elsewhere, {f"{LIB}/libpq.so.5": make_elf(soname="libpq.so.5")})
+    path = {"etc/ld-musl-x86_64.path": b"/lib:/opt/lib\n/usr/lib\n"}
+    assert check_musl(tmp_path / "3", elsewhere, path) == ()
+    # The file takes the place of the usual directories.
+    (problem,) = check_musl(
+        tmp_path / "4",
+        elsewhere | {"usr/bin/zip": make_elf("libz.so.1")},
+        {**path, "etc/ld-musl-x86_64.path": b"/opt/lib"},
+    )
+    assert problem.missing == "libz.so.1"
+
+
+def test_apks_database_says_whose_file_it_is(tmp_path: Path) -> None:
+    database = b"P:other\nV:1\n\nP:tools\nV:1\nF:usr/bin\nR:tool\nF:usr/lib\nR:libx.so\n\n"
+    (problem,) = check_musl(tmp_path, {"usr/bin/tool": make_elf("libpq.so.5"), "lib/apk/db/installed": database})
+    assert problem.package == "tools"
+
+
+def test_the_libraries_of_a_musl_base(tmp_path: Path) -> None:
+    found = base_sonames([Contents(tmp_path, write_tree(tmp_path, MUSL))], "x86_64")
+    assert found == {"libc.so", "libc.musl-x86_64.so.1", "ld-musl-x86_64.so.1", "libz.so.1"}

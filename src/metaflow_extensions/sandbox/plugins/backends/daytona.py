@@ -6,9 +6,11 @@ script gets a bash of its own.
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 import uuid
+from dataclasses import replace
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -21,21 +23,35 @@ from metaflow_extensions.sandbox.plugins.errors import (
     Unavailable,
     Unusable,
 )
+from metaflow_extensions.sandbox.plugins.templates import names
+from metaflow_extensions.sandbox.plugins.templates.made import (
+    BUILDING,
+    FAILED,
+    READY,
+    MakesTemplates,
+    TemplateInfo,
+    when,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 SNAPSHOT = "snapshot:"
+# Of lists, a hundred items each. A provider that always names one more page must not keep px for ever.
+MOST_PAGES = 100
+_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 # A stopped sandbox has lost its processes, so for a task it is as good as destroyed.
 _GONE_STATES = ("destroyed", "destroying", "error", "build_failed", "stopped", "archived")
 
 
-class DaytonaBackend(RemoteBackend):
+class DaytonaBackend(MakesTemplates, RemoteBackend):
     """Steps in Daytona's sandboxes."""
 
     name = "daytona"
     provider = "Daytona"
     keys = ("DAYTONA_API_KEY", "DAYTONA_JWT_TOKEN")
+    takes_project = True
+    build_fix = ("If the registry wants a login, add it to your organisation: Daytona's dashboard, Registries",)
 
     def __init__(self) -> None:
         self._client_: Any = None
@@ -64,10 +80,47 @@ class DaytonaBackend(RemoteBackend):
         return daytona
 
     def create(self, config: SandboxConfig) -> str:
+        if config.sbx_id:
+            config = replace(config, image=SNAPSHOT + self.ensure_template(config))
         with self.asking("make a sandbox"):
             handle = self._client().create(_parameters(self.load(), config), timeout=config.create_seconds)
         self._handles[handle.id] = handle
         return str(handle.id)
+
+    def build_template(self, name: str, config: SandboxConfig) -> None:
+        daytona = self.load()
+        # An image for tasks ends at once if nothing else is said.
+        wanted = daytona.CreateSnapshotParams(
+            name=name, image=config.image, resources=_resources(daytona, config), entrypoint=["sleep", "infinity"]
+        )
+        with self.asking(f"make a snapshot of {config.image}"):
+            self._client().snapshot.create(wanted, timeout=config.create_seconds)
+
+    def find_template(self, name: str) -> TemplateInfo | None:
+        snapshots = self._client().snapshot
+        with self.asking("ask for a snapshot"):
+            try:
+                found = snapshots.get(name)
+                # Daytona puts a snapshot to sleep that nobody has used for some weeks.
+                if _state(found) == "inactive":
+                    found = snapshots.activate(found)
+            except self.load().DaytonaNotFoundError:
+                return None
+        return _snapshot(found)
+
+    def templates(self) -> list[TemplateInfo]:
+        found: list[TemplateInfo] = []
+        with self.asking("list the snapshots"):
+            for page in range(1, MOST_PAGES + 1):
+                listed = self._client().snapshot.list(page=page, limit=100)
+                found += filter(None, map(_snapshot, listed.items))
+                if page >= listed.total_pages:
+                    break
+        return found
+
+    def delete_template(self, found: TemplateInfo) -> None:
+        with self.asking("remove a snapshot"):
+            self._client().snapshot.delete(found.provider_id)
 
     def exec_script(
         self, sandbox_id: str, script: str, *, on_stdout: Callable[[str], None], on_stderr: Callable[[str], None]
@@ -187,9 +240,20 @@ def _is_cidr(address: str) -> bool:
     return True
 
 
+def _state(item: Any) -> str:
+    return str(getattr(item.state, "value", item.state))
+
+
+def _snapshot(item: Any) -> TemplateInfo | None:
+    """A snapshot, if px made it in this account; the general ones are Daytona's."""
+    if names.parse(item.name) is None or item.general or not _ID.fullmatch(str(item.id)):
+        return None
+    shown = {"active": READY, "error": FAILED, "build_failed": FAILED}.get(_state(item), BUILDING)
+    return TemplateInfo("daytona", item.name, shown, when(item.created_at), when(item.last_used_at), item.id)
+
+
 def _info(item: Any) -> SandboxInfo:
-    state = str(getattr(item.state, "value", item.state))
-    return SandboxInfo("daytona", item.id, state, dict(item.labels or {}), str(item.created_at or ""))
+    return SandboxInfo("daytona", item.id, _state(item), dict(item.labels or {}), str(item.created_at or ""))
 
 
 def _by_status(action: str, sandbox_id: str | None, error: Any) -> Unavailable | Refused:

@@ -1,13 +1,14 @@
 """E2B: sandboxes from templates.
 
-At E2B, cpu and memory belong to the template and not to the sandbox.  So a step that asks for either, or that names a
-container image, gets a template of its own.  It is built once and found again by its name.
+At E2B, cpu and memory belong to the template and not to the sandbox.  So a step that asks for either, that names a
+container image, or that stands on the project's image gets a template of its own.  It is built once and found again by
+its name.
 """
 
 from __future__ import annotations
 
 import json
-from hashlib import sha256
+import re
 from inspect import signature
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -21,20 +22,35 @@ from metaflow_extensions.sandbox.plugins.errors import (
     Unavailable,
     Unusable,
 )
+from metaflow_extensions.sandbox.plugins.templates import names
+from metaflow_extensions.sandbox.plugins.templates.made import (
+    BUILDING,
+    FAILED,
+    READY,
+    MakesTemplates,
+    TemplateInfo,
+    pull_credentials,
+    when,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 # E2B allows nothing but a list of addresses only if all others are denied.
 ALL_TRAFFIC = "0.0.0.0/0"
 
 
-class E2BBackend(RemoteBackend):
+class E2BBackend(MakesTemplates, RemoteBackend):
     """Steps in E2B's microVMs."""
 
     name = "e2b"
     provider = "E2B"
     keys = ("E2B_API_KEY",)
+    takes_project = True
+    build_fix = (
+        "If the registry wants a login, name it: METAFLOW_SANDBOX_PULL_USERNAME, METAFLOW_SANDBOX_PULL_PASSWORD",
+        "If E2B misses apt in the image, take Daytona (--with daytona), or a template of your own (image='NAME')",
+    )
 
     def __init__(self) -> None:
         self._handles: dict[str, Any] = {}
@@ -72,27 +88,53 @@ class E2BBackend(RemoteBackend):
         resources = config.resources
         if not _is_container_image(config.image) and resources.cpu is None and resources.memory_mb is None:
             return config.image
-        from px.home import Home
-        from px.store.locks import locked
+        return self.ensure_template(config)
 
-        name = _template_name(config)
-        # All tasks of a foreach need it at once. One builds it; the others wait, and find it.
-        with locked(Home.from_environment().sandbox / "templates" / f"{name}.lock"):
-            if not self.load().Template.exists(name):
-                self._build(name, config)
-        return name
-
-    def _build(self, name: str, config: SandboxConfig) -> None:
+    def build_template(self, name: str, config: SandboxConfig) -> None:
         e2b, resources = self.load(), config.resources
         source = config.image or "base"
-        started = e2b.Template()
-        template = started.from_image(source) if _is_container_image(source) else started.from_template(source)
-        # E2B takes whole processors, and memory in even numbers of MB only. Without them, its own defaults hold.
-        sizes = {
-            "cpu_count": None if resources.cpu is None else ceil(resources.cpu),
-            "memory_mb": None if resources.memory_mb is None else resources.memory_mb + resources.memory_mb % 2,
-        }
-        e2b.Template.build(template, name, **sizes)
+        with self.asking(f"make a template of {source}"):
+            started = e2b.Template()
+            template = (
+                started.from_image(source, **pull_credentials())
+                if _is_container_image(source)
+                else started.from_template(source)
+            )
+            # E2B takes whole processors, and memory in even numbers of MB only. Without them, its own defaults hold.
+            sizes = {
+                "cpu_count": None if resources.cpu is None else ceil(resources.cpu),
+                "memory_mb": None if resources.memory_mb is None else resources.memory_mb + resources.memory_mb % 2,
+            }
+            e2b.Template.build(template, name, **sizes)
+
+    def find_template(self, name: str) -> TemplateInfo | None:
+        with self.asking("ask for a template"):
+            if not self.load().Template.exists(name):
+                return None
+        return next((found for found in self.templates() if found.name == name), None)
+
+    def templates(self) -> list[TemplateInfo]:
+        self.load()
+        from e2b.api.client.api.templates import get_templates
+
+        with self.asking("list the templates"):
+            listed = self._answer(get_templates.sync_detailed(client=_api()))
+            return [found for item in listed or [] for found in _own(item)]
+
+    def delete_template(self, found: TemplateInfo) -> None:
+        self.load()
+        from e2b.api.client.api.templates import delete_templates_template_id as delete
+
+        with self.asking("remove a template"):
+            self._answer(delete.sync_detailed(found.provider_id, client=_api()))
+
+    def _answer(self, response: Any) -> Any:
+        """What a call of the SDK's own API client brought; it raises nothing by itself."""
+        if response.status_code >= 300:
+            from e2b.api import handle_api_exception
+
+            raise handle_api_exception(response)
+        return response.parsed
 
     def exec_script(
         self, sandbox_id: str, script: str, *, on_stdout: Callable[[str], None], on_stderr: Callable[[str], None]
@@ -181,9 +223,26 @@ def _is_container_image(image: str | None) -> bool:
     return image is not None and any(mark in image for mark in ":@/")
 
 
-def _template_name(config: SandboxConfig) -> str:
-    wanted = f"{config.image or 'base'} {config.resources.cpu} {config.resources.memory_mb}"
-    return f"px-{sha256(wanted.encode()).hexdigest()[:20]}"
+def _api() -> Any:
+    """The SDK's client for the calls that the SDK has no class for."""
+    from e2b.api.client_sync import get_api_client
+    from e2b.connection_config import ConnectionConfig
+
+    return get_api_client(ConnectionConfig())
+
+
+_STATES = ((READY, ("ready", "uploaded")), (FAILED, ("error",)))
+_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+
+
+def _own(item: Any) -> Iterator[TemplateInfo]:
+    """A template of the list, if px made it.  A name may have the team in front."""
+    state = str(getattr(item.build_status, "value", item.build_status))
+    shown = next((ours for ours, theirs in _STATES if state in theirs), BUILDING)
+    called = {*(item.aliases or ()), *(getattr(item, "names", None) or ())}
+    for name in {str(one).rpartition("/")[2] for one in called}:
+        if names.parse(name) is not None and _ID.fullmatch(str(item.template_id)):
+            yield TemplateInfo("e2b", name, shown, when(item.created_at), when(item.last_spawned_at), item.template_id)
 
 
 def _network(config: SandboxConfig) -> dict[str, list[str]] | None:

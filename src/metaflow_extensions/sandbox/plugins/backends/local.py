@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from metaflow_extensions.sandbox.plugins.backend import LocalStep, SandboxBackend, SandboxConfig, SandboxInfo
 from metaflow_extensions.sandbox.plugins.errors import Unusable
 from metaflow_extensions.sandbox.plugins.local import image
+from metaflow_extensions.sandbox.plugins.local.gpus import gpus_of
 from metaflow_extensions.sandbox.plugins.owner import machine
 
 if TYPE_CHECKING:
@@ -25,13 +26,13 @@ class LocalBackend(SandboxBackend):
     remote = False
 
     def check(self, config: SandboxConfig) -> None:
-        for option, value in (("gpu", config.resources.gpu), ("disk", config.resources.disk_mb)):
-            if value:
-                raise Unusable(
-                    f"The local sandbox cannot give a step {option}={value}.",
-                    fix=[f"Remove {option}= from the step, or run it at a provider: @daytona({option}={value})"],
-                )
+        if disk := config.resources.disk_mb:
+            raise Unusable(
+                f"The local sandbox cannot give a step disk={disk}.",
+                fix=[f"Remove disk= from the step, or run it at a provider: @daytona(disk={disk})"],
+            )
         self._check_machine()  # before the rest, whose checks need px as well
+        gpus_of(config.resources.gpu or 0)
         _check_network(config.network.only)
         image.check(config.image)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import uuid
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,7 @@ from metaflow_extensions.sandbox.plugins import settings, variables
 from metaflow_extensions.sandbox.plugins.backend import task_labels
 from metaflow_extensions.sandbox.plugins.errors import Unusable
 from metaflow_extensions.sandbox.plugins.local import launcher
+from metaflow_extensions.sandbox.plugins.local.gpus import gpus_of
 from metaflow_extensions.sandbox.plugins.local.image import step_sandbox
 from metaflow_extensions.sandbox.plugins.local.metaflow_tree import INSIDE, metaflow_tree
 from metaflow_extensions.sandbox.plugins.local.mounts import Mounts
@@ -114,18 +116,20 @@ class LocalEntrypoint(list[str]):
         task, built, config = self._cli_args.task, self._built, self._step.config
         mounts = self._mounts(home, python)
         memory = config.resources.memory_mb
+        gpus = gpus_of(config.resources.gpu or 0)
         return {
             "id": self._id,
             "python_path": launcher.python_path(),
             "home": str(home.root),
             "layers": built.layers,
-            "mounts": [*mounts.rows, [str(self._tree), INSIDE, True]],
+            "mounts": [*gpus.mounts, *mounts.rows, [str(self._tree), INSIDE, True]],
             "hidden": mounts.hidden,
+            "devices": gpus.devices,
             "scratch": mounts.scratch,
             "image": built.directory,
             "cwd": str(Path.cwd()),
             "variables": self._names(),
-            "env": self._fixed(),
+            "env": gpus.added_to(self._fixed(), self._cli_args.env),
             "network": config.network.allowed and not config.network.only,
             "allow": config.network.only,
             "memory": None if memory is None else memory << 20,
@@ -133,6 +137,8 @@ class LocalEntrypoint(list[str]):
             "time_limit": self._step.time_limit,
             "parent": os.getpid(),
             "machine": machine(),
+            "asked": time.time(),
+            "timing": [settings.CREATE_TOOK, settings.STARTED_AT],
             "labels": task_labels(task.flow_name, task.run_id, task.step, task.task_id, task.retries),
         }
 

@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,10 +74,11 @@ def _run(start: dict) -> int:  # type: ignore[type-arg]
     spec = RunSpec(
         layers=tuple(start["layers"]),
         argv=tuple(sys.argv[2:]),
-        env={**passed, **start["env"]},
+        env={**passed, **start["env"], **_times(start)},
         cwd=start["cwd"],
         mounts=tuple(Mount(*row) for row in start["mounts"]),
         hidden=tuple(start["hidden"]),
+        devices=tuple(start["devices"]),
         network=start["network"],
         reach=Reach(tuple(start["allow"])) if start["allow"] else None,
         limits=Limits(memory=start["memory"], cpus=start["cpus"]),
@@ -87,6 +89,13 @@ def _run(start: dict) -> int:  # type: ignore[type-arg]
         hold_across_exec(use_lock(start["image"]))  # garbage collection must not take it while the task runs
     code = _run_warm(start["home"], spec)
     return code if code is not None else _run_with_engine(start["home"], spec)
+
+
+def _times(start: dict) -> dict[str, str]:  # type: ignore[type-arg]
+    """What the task notes about its start: how long it took to get here, and when that was."""
+    took, at = start["timing"]
+    now = time.time()
+    return {took: f"{max(now - start['asked'], 0):.3f}", at: f"{now:.3f}"}
 
 
 def _run_warm(home: str, spec: RunSpec) -> int | None:

@@ -33,3 +33,11 @@ def remote_environment(
     env[settings.WORKLOAD] = "1"
     env[settings.BACKEND] = backend
     return env
+
+
+def image_variables(sbx_id: str) -> dict[str, str]:
+    """The variables of a project's image that a task needs.  A provider's login shell has others, and another PATH."""
+    from px.warm.spec import PATH
+    from px.workflow.tasks.variables import task_variables
+
+    return task_variables(PATH, sbx_id)

@@ -90,6 +90,7 @@ def supervise(state: str, payload: Any, wake: int, record: int) -> None:
     work = os.path.join(state, "work")
     os.mkdir(work)
     os.environ.update(payload["env"], PX_STATE=state)
+    os.environ[payload["started"]] = "%.3f" % time.time()  # by this clock: another machine's may differ
     if payload["fetch"]:
         url, sha = payload["fetch"]
         fetch(url, sha, os.path.join(state, "job.tar"))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from metaflow_extensions.sandbox.plugins import settings
 from metaflow_extensions.sandbox.plugins.remote import runner
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def runner_file(task: TaskSpec, env: Mapping[str, str], state: str) -> bytes:
         "files": {name: base64.b64encode(content).decode() for name, content in task.files.items()},
         "limit": task.time_limit,
         "fetch": task.fetch,
+        "started": settings.STARTED_AT,
     }
     return f"{source}\n\n{runner.PAYLOAD_LINE}main({payload!r})\n".encode()
 

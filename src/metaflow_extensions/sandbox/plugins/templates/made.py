@@ -1,0 +1,157 @@
+"""Making templates: once, whoever comes first.  What the backends of E2B and of Daytona have in common.
+
+Tasks of one machine wait for each other by a lock.  Another machine's builder is waited for by asking the provider.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from abc import ABC, abstractmethod
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from metaflow_extensions.sandbox.plugins.errors import Refused, Unavailable, Unusable
+from metaflow_extensions.sandbox.plugins.settings import setting
+from metaflow_extensions.sandbox.plugins.templates import names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from metaflow_extensions.sandbox.plugins.backend import SandboxConfig
+
+READY, BUILDING, FAILED = "ready", "building", "failed"
+PAUSE = 1.0
+_TIME = re.compile(r"[0-9T:.+Z -]{10,40}")
+_DOCS = "docs/how-to/use-a-provider.md"
+
+
+@dataclass(frozen=True)
+class TemplateInfo:
+    """A template or snapshot that px made."""
+
+    backend: str
+    name: str
+    state: str
+    created_at: str
+    """ISO 8601; empty if the provider does not say."""
+    used_at: str = ""
+    provider_id: str = ""
+
+
+class MakesTemplates(ABC):
+    """A backend whose provider makes templates.  Subclasses find, build and delete; the rest is here."""
+
+    name: str
+    provider: str
+    build_fix: tuple[str, ...]
+    """What to do if the provider cannot make a template of an image."""
+
+    @abstractmethod
+    def find_template(self, name: str) -> TemplateInfo | None:
+        """Ask the provider for one template."""
+
+    @abstractmethod
+    def templates(self) -> list[TemplateInfo]:
+        """The templates of this account that px made, and no others."""
+
+    @abstractmethod
+    def build_template(self, name: str, config: SandboxConfig) -> None:
+        """Let the provider build it, and wait until it is done."""
+
+    @abstractmethod
+    def delete_template(self, found: TemplateInfo) -> None:
+        """Remove it at the provider."""
+
+    def has_template(self, name: str) -> bool:
+        found = self.find_template(name)
+        return found is not None and found.state == READY
+
+    def ensure_template(self, config: SandboxConfig) -> str:
+        """The name of the template for this image and these resources.  It is there and ready afterwards."""
+        name = names.template_name(config)
+        if not self.has_template(name):
+            with _alone(self.provider, name):
+                self._build_or_wait(name, config)
+        return name
+
+    def _build_or_wait(self, name: str, config: SandboxConfig) -> None:
+        end = time.monotonic() + config.create_seconds
+        while True:
+            found = self.find_template(name)
+            if found is not None and found.state == READY:
+                return
+            if found is not None and found.state == FAILED:
+                self.delete_template(found)  # or the provider would refuse to make another one of its name
+                found = None
+            if found is None and self._built(name, config):
+                return
+            if time.monotonic() > end:
+                raise Refused(
+                    f"{self.provider} has not finished the template {name} in {config.create_seconds} seconds.",
+                    fix=[
+                        f"If nobody builds it any more: px sandbox templates remove {name} --backend {self.name}",
+                        "Wait longer: METAFLOW_SANDBOX_CREATE_SECONDS=N",
+                    ],
+                )
+            time.sleep(PAUSE)
+
+    def _built(self, name: str, config: SandboxConfig) -> bool:
+        """Build it; False if somebody else has begun to, in this very moment."""
+        _say(f"{self.provider} makes the template {name}, once for all tasks with this image …")
+        try:
+            self.build_template(name, config)
+        except (Refused, Unavailable) as e:
+            found = self.find_template(name)
+            if found is None:
+                raise
+            if found.state == FAILED:  # to try it again at once would end the same way
+                raise Refused(e.what, fix=[*self.build_fix, *e.fix], read=_DOCS) from None
+            return False
+        return True
+
+    def remove_template(self, name: str) -> bool:
+        """Remove a template that px made; False if there is none.  Another name than px's own is refused."""
+        if names.parse(name) is None:
+            raise Unusable(
+                f"px did not make the template {name[:100]!r}, and does not remove it.",
+                fix=["See those that px made: px sandbox templates"],
+                read=_DOCS,
+            )
+        found = self.find_template(name)
+        if found is None:
+            return False
+        self.delete_template(found)
+        return True
+
+
+@contextmanager
+def _alone(provider: str, name: str) -> Iterator[None]:
+    from px.home import Home
+    from px.store.locks import locked
+
+    def waiting() -> None:
+        _say(f"Waiting for another task, which makes the template {name} at {provider} …")
+
+    with locked(Home.from_environment().sandbox / "templates" / f"{name}.lock", on_wait=waiting):
+        yield
+
+
+def when(value: object) -> str:
+    """A time of a provider as text; empty if it says none."""
+    found = value.isoformat() if isinstance(value, datetime) else str(value or "")
+    return found if _TIME.fullmatch(found) else ""
+
+
+def pull_credentials() -> dict[str, str]:
+    """What the provider needs to pull from a private registry, if the user names it.  px hands on no other login."""
+    user, password = (str(setting(f"SANDBOX_PULL_{name}") or "") for name in ("USERNAME", "PASSWORD"))
+    return {"username": user, "password": password} if user and password else {}
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,1 @@
+"""GPUs of this machine in a sandbox: the driver's device nodes and libraries, and nothing else of the machine."""

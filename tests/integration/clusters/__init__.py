@@ -1,0 +1,1 @@
+"""px on clusters: real ones, of two nodes on this machine."""

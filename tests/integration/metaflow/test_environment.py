@@ -1,0 +1,209 @@
+"""``--environment=px`` without a cluster: what a step gets, what is refused, and who packs nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from metaflow import metaflow_config
+
+from metaflow_extensions.sandbox.plugins.errors import Unusable
+from metaflow_extensions.sandbox.plugins.project_image import project_image
+from px.home import Home
+from tests.integration.oci.registry_server import PASSWORD, USER, RunningRegistry, running_registry
+from tests.integration.pack.projects import Project
+from tests.support.index import serving
+from tests.support.needs import need
+
+from .conftest import FLOWS, Done, _clean
+
+MANIFEST = '[project]\nname = "shapes"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = ["hello"]\n'
+TWO_IMAGES = """\
+from metaflow import FlowSpec, kubernetes, step
+
+
+class TwoImagesFlow(FlowSpec):
+    @step
+    def start(self):
+        self.next(self.end)
+
+    @kubernetes(image="registry.example.org/mine:1")
+    @step
+    def end(self):
+        pass
+
+
+if __name__ == "__main__":
+    TwoImagesFlow()
+"""
+OWN_IMAGE, OWN_PACKAGES = 'kubernetes(image="registry.example.org/mine:1")', 'pypi(packages={"pandas": "2.0"})'
+PYPI = TWO_IMAGES.replace(OWN_IMAGE, OWN_PACKAGES).replace("kubernetes", "pypi")
+REPOSITORY = "docker/registry/v2/repositories/team/shapes"
+
+
+@pytest.fixture(scope="module")
+def home(warm_home: Home, wheelhouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment of a user with a small index, and with downloads at hand."""
+    need("bubblewrap", "docker-registry", "htpasswd")
+    with serving(wheelhouse) as index:
+        yield {
+            **_clean(warm_home.root),
+            "UV_DEFAULT_INDEX": index.url,
+            "UV_CACHE_DIR": str(tmp_path_factory.mktemp("uv-cache")),
+            "DOCKER_CONFIG": str(tmp_path_factory.mktemp("docker")),
+        }
+
+
+@pytest.fixture(scope="module")
+def project(home: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    made = Project(tmp_path_factory.mktemp("project") / "shapes")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in home.items():
+            patch.setenv(name, value)
+        made.write("pyproject.toml", MANIFEST)
+        made.write(".gitignore", ".metaflow\n__pycache__\n.px\n")
+        made.write("elsewhere.py", (FLOWS / "elsewhere.py").read_text())
+        made.write("two_images.py", TWO_IMAGES)
+        made.write("with_pypi.py", PYPI)
+        made.sync()
+        made.git("init", "-q", "-b", "main")
+        made.commit()
+        yield made
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[RunningRegistry]:
+    with running_registry(tmp_path / "registry", password=True) as found:
+        yield found
+
+
+@pytest.fixture
+def settings(home: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """Metaflow's settings of this process."""
+    for name, value in home.items():
+        monkeypatch.setenv(name, value)
+    project_image.cache_clear()
+    yield monkeypatch
+    project_image.cache_clear()
+
+
+def flow(project: Project, file: str, *args: str, **env: str) -> Done:
+    command = [sys.executable, file, "--environment=px", *args]
+    done = subprocess.run(
+        command,
+        cwd=project.root,
+        env={**os.environ, **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout)
+
+
+def test_argo_gets_the_digest_and_pushes_once(
+    project: Project, registry: RunningRegistry, s3: dict[str, str], tmp_path: Path
+) -> None:
+    env = {**s3, "METAFLOW_SANDBOX_REGISTRY": f"{registry.host}/team"}
+    login = {"PX_REGISTRY_USERNAME": USER, "PX_REGISTRY_PASSWORD": PASSWORD}
+    create = ("argo-workflows", "create", "--only-json")
+    done = flow(project, "two_images.py", *create, **env, **login)
+    assert done.code == 0, done.output
+    first, second = containers(done)["start"], containers(done)["end"]
+    (digest,) = tags(registry).values()
+    assert first["image"] == f"{registry.host}/team/shapes@{digest}"
+    assert second["image"] == "registry.example.org/mine:1"
+    # The same sandbox as that of `px run --sandbox`.
+    said = json.loads(project.px("sandbox", "explain", "--json").stdout)["message"]
+    assert said[: len("sbx_id ") + 12] in done.output
+    before = registry.requests("PUT") + registry.requests("POST") + registry.requests("PATCH")
+    again = flow(project, "two_images.py", *create, **env, **login)
+    assert containers(again)["start"]["image"] == first["image"]
+    assert "in the registry already" in again.output
+    assert registry.requests("PUT") + registry.requests("POST") + registry.requests("PATCH") == before
+
+
+def containers(done: Done) -> dict[str, Any]:
+    """The containers of the workflow that ``--only-json`` prints, by step."""
+    text = done.output[done.output.index("\n{") :]
+    document = json.JSONDecoder().raw_decode(text.strip())[0]
+    return {t["name"]: t["container"] for t in document["spec"]["templates"] if "container" in t}
+
+
+def tags(registry: RunningRegistry) -> dict[str, str]:
+    """The tags of images, and their digests; the bill of materials has a tag of another kind."""
+    folder = registry.storage / REPOSITORY / "_manifests" / "tags"
+    found = [path for path in folder.iterdir() if path.name.startswith("px-")]
+    return {path.name: (path / "current" / "link").read_text().strip() for path in found}
+
+
+def test_commands_that_run_nothing_pack_nothing(project: Project, s3: dict[str, str]) -> None:
+    env = {**s3, "METAFLOW_SANDBOX_REGISTRY": "127.0.0.1:1/nobody-is-here"}
+    for args in (("show",), ("--with", "batch", "package", "list")):
+        done = flow(project, "elsewhere.py", *args, **env)
+        assert done.code == 0, done.output
+
+
+def test_own_packages_are_refused(project: Project) -> None:
+    done = flow(project, "with_pypi.py", "run")
+    assert done.code != 0
+    assert (
+        "The step end has @pypi. With --environment=px all steps have the packages of the project's lock" in done.output
+    )
+    assert "px add pandas==2.0" in done.output
+
+
+def test_a_dirty_tree_stops_a_run_before_it_starts(project: Project, s3: dict[str, str]) -> None:
+    new = project.write("new.py", "")
+    try:
+        done = flow(project, "elsewhere.py", "run", "--with", "batch", **s3, METAFLOW_SANDBOX_REGISTRY="127.0.0.1:1/x")
+    finally:
+        new.unlink()
+    assert done.code != 0
+    assert "PX920" in done.output
+    assert "export METAFLOW_SANDBOX_ALLOW_DIRTY=1" in done.output
+    assert "Workflow starting" not in done.output
+
+
+def refusal(directory: Path) -> str:
+    with pytest.raises(Unusable) as caught:
+        project_image(directory, "s3")
+    return str(caught.value)
+
+
+def test_no_registry_no_login_no_project_no_such_platform(
+    project: Project, registry: RunningRegistry, settings: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert "METAFLOW_SANDBOX_REGISTRY=registry.example.org/team" in refusal(project.root)
+    assert "There is no px project around" in refusal(tmp_path)
+    settings.setattr(metaflow_config, "SANDBOX_REGISTRY", "no host")
+    assert "PX922" in refusal(project.root)
+    settings.setattr(metaflow_config, "SANDBOX_REGISTRY", f"{registry.host}/team")
+    said = refusal(project.root)
+    assert f"Log in: docker login {registry.host}" in said
+    assert registry.requests("POST") == []
+    settings.setattr(metaflow_config, "SANDBOX_PLATFORM", "linux/s390x")
+    assert "METAFLOW_SANDBOX_PLATFORM linux/s390x: px has no such platform" in refusal(project.root)
+    settings.setattr(metaflow_config, "SANDBOX_ALLOW_DIRTY", "perhaps")
+    assert "METAFLOW_SANDBOX_ALLOW_DIRTY=perhaps is neither 1 nor 0" in refusal(project.root)
+
+
+def test_the_project_names_the_registry(
+    project: Project, registry: RunningRegistry, settings: pytest.MonkeyPatch
+) -> None:
+    before = (project.root / "pyproject.toml").read_text()
+    settings.setenv("PX_REGISTRY_USERNAME", USER)
+    settings.setenv("PX_REGISTRY_PASSWORD", PASSWORD)
+    settings.setattr(metaflow_config, "SANDBOX_ALLOW_DIRTY", "1")
+    project.write("pyproject.toml", before + f'[tool.px]\nregistry = "{registry.host}"\n')
+    try:
+        assert project_image(project.root, "s3").reference.startswith(f"{registry.host}/shapes@sha256:")
+    finally:
+        project.write("pyproject.toml", before)

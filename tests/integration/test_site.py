@@ -1,0 +1,126 @@
+"""The documentation as a site: links lead somewhere, search finds, and a phone shows it without scrolling sideways."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from docs import site
+from tests.conftest import REPO
+from tests.support.needs import need
+from tests.support.px import UV
+
+PAGE = "dev/docs/how-to/use-in-ci.html"
+# What a phone shows: a browser's own window cannot be that narrow, a frame in it can.
+PHONE = """<!doctype html><body style="margin:0">
+<iframe id="f" src="/{page}" width="390" height="844" style="border:0"></iframe>
+<p id="widths"></p><script>
+f.onload = () => {{ const page = f.contentDocument.documentElement;
+  widths.textContent = `shown ${{page.clientWidth}} needed ${{page.scrollWidth}}`; }}
+</script>"""
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of its base
+        pass
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, by the Python that has its generator: an environment of its own, as for `make site`."""
+    need("a package index")
+    root = tmp_path_factory.mktemp("site")
+    subprocess.run([UV, "venv", "--quiet", root / "venv"], check=True)
+    install = [UV, "pip", "install", "--quiet", "--native-tls", "--python", str(root / "venv/bin/python")]
+    subprocess.run([*install, "-e", f"{REPO}[site]"], check=True, timeout=600)
+    python = root / "venv/bin/python"
+    subprocess.run([python, "-m", "docs.site", root / "out"], cwd=REPO, check=True, timeout=600)
+    return root / "out"
+
+
+@pytest.fixture
+def server(built: Path) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=built)) as found:
+        threading.Thread(target=found.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{found.server_port}"
+        found.shutdown()
+
+
+def chromium(tmp_path: Path, *args: str) -> str:
+    need("Chromium")
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+    command += [f"--user-data-dir={tmp_path}/profile", "--virtual-time-budget=20000", *args]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=180).stdout
+
+
+def test_the_readme_becomes_the_navigation() -> None:
+    text = site.index(
+        (REPO / "README.md").read_text(), ["README", "SECURITY", "docs/how-to/use-in-ci", "docs/how-to/new"]
+    )
+    assert ":caption: How-to\n" in text
+    assert "use px in CI <docs/how-to/use-in-ci>\n" in text
+    assert "\ndocs/how-to/new\n" in text, "a page that the table forgets"
+    assert text.rstrip().endswith("SECURITY\n```")
+
+
+def target_of(link: str, page: Path, root: Path) -> tuple[Path, str] | None:
+    """The file and the part of it that a link of the site names; None for one that leads elsewhere."""
+    parts = urlsplit(link.replace("&amp;", "&"))
+    if parts.scheme or parts.netloc:
+        return None
+    path = unquote(parts.path)
+    target = page if not path else root / path.lstrip("/") if path.startswith("/") else page.parent / path
+    return (target / "index.html" if target.is_dir() else target).resolve(), unquote(parts.fragment)
+
+
+@pytest.mark.slow
+@pytest.mark.network
+def test_links_are_whole(built: Path) -> None:
+    pages = {page: page.read_text(encoding="utf-8") for page in built.rglob("*.html") if "_static" not in page.parts}
+    anchors = {page: set(re.findall(r'\bid="([^"]+)"', text)) for page, text in pages.items()}
+    assert len(pages) > 40
+    for page, text in pages.items():
+        for link in re.findall(r'(?:href|src)="([^"]+)"', text):
+            if (found := target_of(link, page, built)) is None:
+                continue
+            target, part = found
+            assert target.is_file(), f"{page.relative_to(built)} links to {link}"
+            assert not part or target not in anchors or part in anchors[target], f"{page.relative_to(built)}: {link}"
+
+
+@pytest.mark.slow
+@pytest.mark.network
+def test_search_finds(server: str, tmp_path: Path) -> None:
+    shown = chromium(tmp_path, "--dump-dom", f"{server}/dev/search.html?q=libpq")
+    results = re.search(r'<ul [^>]*class="search"[^>]*>(.*?)</ul>', shown, re.DOTALL)
+    assert results is not None
+    assert len(re.findall(r"<li\b", results[1])) > 2
+    assert "first-sandbox.html" in results[1]
+
+
+@pytest.mark.slow
+@pytest.mark.network
+def test_versions_can_be_switched(server: str, tmp_path: Path) -> None:
+    shown = chromium(tmp_path, "--dump-dom", f"{server}/{PAGE}")
+    assert 'href="/dev/docs/how-to/use-in-ci.html" role="option" data-version-name="dev"' in shown
+
+
+@pytest.mark.slow
+@pytest.mark.network
+@pytest.mark.parametrize("page", ["dev/index.html", PAGE, "dev/docs/reference/capabilities.html"])
+def test_a_phone_shows_it(server: str, built: Path, page: str, tmp_path: Path) -> None:
+    (built / "phone.html").write_text(PHONE.format(page=page))
+    shown = chromium(tmp_path, "--dump-dom", f"{server}/phone.html")
+    widths = re.search(r"shown (\d+) needed (\d+)", shown)
+    assert widths is not None, shown[-500:]
+    assert int(widths[2]) <= int(widths[1]) + 1
+    chromium(tmp_path, "--window-size=600,900", f"--screenshot={tmp_path}/phone.png", f"{server}/phone.html")
+    assert (tmp_path / "phone.png").stat().st_size > 10_000
