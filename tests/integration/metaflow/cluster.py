@@ -41,7 +41,7 @@ QUEUE = "localbatch-default"
 # The metadata service of the tests takes no ids of tasks that a scheduler has given. Without a service, tasks leave
 # their metadata in the datastore, from where a client fetches it.
 LOCAL = {"METAFLOW_DEFAULT_METADATA": "local"}
-PATIENCE = 600
+PATIENCE = 1800
 
 
 @dataclass(frozen=True)

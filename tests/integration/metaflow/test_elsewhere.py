@@ -163,7 +163,8 @@ class Way:
 
 
 def test_retry_timeout_catch_and_a_wide_foreach(way: Way) -> None:
-    way.cluster.run(*way.words("--how", "late", "--width", str(way.width)))
+    # A test machine has few processors, and each task is a container and two processes here.
+    way.cluster.run(*way.words("--how", "late", "--width", str(way.width), "--max-workers", "4"))
     run = f"Run('{latest(way.cluster, 'EndsElsewhereFlow')}')"
     found = way.cluster.ask(f"[{run}['again'].task.data.attempt, {run}['join'].task.data.squares, "
                             f"str({run}['late'].task.data.too_late), len(list({run}['wide']))]")  # fmt: skip
