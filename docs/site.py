@@ -62,7 +62,8 @@ def _checked_out(tag: str, to: Path) -> Path:
 
 def _build_one(root: Path, pages: Path, out: Path, version: str, base: str) -> None:
     stage(root, pages)
-    shutil.copy(Path(__file__).with_name("conf.py"), pages)
+    for name in ("conf.py", "pictures/icon.svg"):
+        shutil.copy(Path(__file__).parent / name, pages)
     command = [sys.executable, "-m", "sphinx", "--builder", "html", "--fail-on-warning", "--keep-going", "--quiet"]
     env = {**os.environ, "PX_SITE_VERSION": version, "PX_SITE_URL": base}
     subprocess.run([*command, "--doctree-dir", f"{pages}-trees", pages, out], env=env, check=True)
