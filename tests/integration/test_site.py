@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import threading
@@ -15,9 +17,11 @@ import pytest
 
 from docs import site
 from tests.conftest import REPO
+from tests.integration.test_release import copied
 from tests.support.chromium import Chromium, chromium
 from tests.support.needs import need
 from tests.support.px import UV
+from tests.support.scenes import WHO
 
 PAGE = "dev/docs/how-to/use-in-ci.html"
 # Until something is there: what scripts of a page put in comes after it is loaded.
@@ -32,14 +36,17 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, by the Python that has its generator: an environment of its own, as for `make site`."""
+    """The site with a released version beside it, by a Python of its own that has the generator."""
     need("a package index")
     root = tmp_path_factory.mktemp("site")
     subprocess.run([UV, "venv", "--quiet", root / "venv"], check=True)
     install = [UV, "pip", "install", "--quiet", "--native-tls", "--python", str(root / "venv/bin/python")]
     subprocess.run([*install, "-e", f"{REPO}[site]"], check=True, timeout=600)
     python = root / "venv/bin/python"
-    subprocess.run([python, "-m", "docs.site", root / "out"], cwd=REPO, check=True, timeout=600)
+    tree = copied(root / "tree")
+    for command in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "--message", "x"], ["tag", "v0.0.1"]):
+        subprocess.run(["git", *command], cwd=tree, env={**os.environ, **WHO}, check=True)
+    subprocess.run([python, "-m", "docs.site", root / "out"], cwd=tree, check=True, timeout=600)
     return root / "out"
 
 
@@ -60,13 +67,11 @@ def browser(server: str) -> Iterator[Chromium]:
 
 
 def test_the_readme_becomes_the_navigation() -> None:
-    text = site.index(
-        (REPO / "README.md").read_text(), ["README", "SECURITY", "docs/how-to/use-in-ci", "docs/how-to/new"]
-    )
-    assert ":caption: How-to\n" in text
-    assert "use px in CI <docs/how-to/use-in-ci>\n" in text
-    assert "\ndocs/how-to/new\n" in text, "a page that the table forgets"
-    assert text.rstrip().endswith("SECURITY\n```")
+    pages = ["README", "SECURITY", "docs/how-to/use-in-ci", "docs/how-to/new"]
+    found = site.sections((REPO / "README.md").read_text(), pages)
+    assert "Use px in CI <docs/how-to/use-in-ci>" in found["How-to"]
+    assert found["How-to"][-1] == "docs/how-to/new", "a page that the table forgets"
+    assert found["Project"] == ["SECURITY"]
 
 
 def target_of(link: str, page: Path, root: Path) -> tuple[Path, str] | None:
@@ -109,6 +114,15 @@ def test_search_finds(server: str, browser: Chromium) -> None:
 def test_versions_can_be_switched(server: str, browser: Chromium) -> None:
     browser.open(f"{server}/{PAGE}")
     assert browser.run(WAIT.format(selector="a[data-version=dev]"))[0] == f"/{PAGE}"
+    assert browser.run(WAIT.format(selector="a[data-version='0.0.1']"))[0] == f"/{PAGE.replace('dev', '0.0.1', 1)}"
+
+
+@pytest.mark.slow
+@pytest.mark.network
+def test_a_visitor_gets_the_newest_release(built: Path) -> None:
+    assert "url=./0.0.1/" in (built / "index.html").read_text()
+    names = [(row["name"], row["preferred"]) for row in json.loads((built / "versions.json").read_text())]
+    assert names == [("dev", False), ("0.0.1", True)]
 
 
 @pytest.mark.slow
