@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC
 from pathlib import Path
@@ -17,7 +18,7 @@ from px.project.choices import choices
 from px.store.files import write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from packaging.pylock import Package, PackageArchive, PackageDirectory, PackageSdist, PackageVcs, PackageWheel
 
@@ -92,17 +93,32 @@ def pick(
         raise PxError("PX101", lock=project.lock.name, problem="its packages are not an array of tables")
     _from_source(context.settings, document)
     _prune(document, runtime)
-    _drop_absent(project, document, runtime)
+    with _evaluating(project):
+        _drop_absent(project, document, runtime)
     pylock = locks.to_pylock(project, document)
     extras, groups = chosen()
     try:
-        picked = pylock.select(
-            environment=runtime.markers(), tags=runtime.tags(), extras=extras, dependency_groups=groups
-        )
+        with _evaluating(project):
+            picked = list(
+                pylock.select(
+                    environment=runtime.markers(), tags=runtime.tags(), extras=extras, dependency_groups=groups
+                )
+            )
         found = [_artifact(project, package, source) for package, source in picked]
     except PylockSelectError as e:
         raise _unselectable(project, runtime, pylock.requires_python, str(e)) from e
     return sorted(found, key=lambda a: a.name)
+
+
+@contextmanager
+def _evaluating(project: Project) -> Iterator[None]:
+    """A marker that says nothing, such as ``os_name ~= '1.0'``, is only found out when it is evaluated."""
+    from packaging.markers import InvalidMarker, UndefinedComparison, UndefinedEnvironmentName
+
+    try:
+        yield
+    except (UndefinedComparison, UndefinedEnvironmentName, InvalidMarker, TypeError) as e:
+        raise PxError("PX101", lock=project.lock.name, problem=f"a marker cannot be evaluated: {e}") from e
 
 
 def _from_source(settings: Settings, document: dict[str, Any]) -> None:

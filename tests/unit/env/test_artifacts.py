@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from px.env.artifacts import pick
+from px.env.runtime import Runtime
 from px.errors import PxError
+from px.home import Home
 from px.project.choices import choices
+from px.project.context import Context
 from px.project.discovery import discover
 from px.project.selection import Selection
+from px.store.objects import Store
 
 
 @pytest.mark.parametrize(
@@ -61,3 +66,21 @@ def test_a_pylock_without_markers_serves_what_is_in_it(
     else:
         extras, groups = choices(discover(tmp_path), document, selection)
         assert (extras, groups or []) == ([], [])
+
+
+WHEEL = {"name": "a-1-py3-none-any.whl", "url": "https://example.org/a-1-py3-none-any.whl", "hashes": {"sha256": "0"}}
+
+
+@pytest.mark.parametrize("marker", ["os_name ~= '1.0'", "'a' in 'b'", "os_name ==", 5])
+@pytest.mark.parametrize("sources", [{}, {"wheels": [WHEEL]}], ids=["without a file", "with a wheel"])
+def test_a_marker_that_says_nothing_is_an_error_of_the_lock(
+    tmp_path: Path, marker: object, sources: dict[str, object]
+) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "a"\n')
+    (tmp_path / "pylock.toml").write_text("")
+    context = Context(Store(Home(tmp_path / "home")), tmp_path)
+    package = {"name": "a", "version": "1", "marker": marker, **sources}
+    document = {"lock-version": "1.0", "created-by": "px", "packages": [package]}
+    with pytest.raises(PxError) as caught:
+        pick(context, document, Runtime("3.11.2", "cp311", "Linux", "x86_64", "glibc-2.36"))
+    assert caught.value.code == "PX101"

@@ -79,7 +79,7 @@ def _tree(archive: Path, tree: TreeWriter, scratch: Path, choice: Choice) -> Tre
     try:
         with _decompressed(archive, scratch / "archive.tar").open("rb") as file, open_tar(file, "r:") as tar:
             _unpack(tar, tree)
-    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, UnsafePathError, KeyError) as e:
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, UnsafePathError, KeyError, ValueError) as e:
         raise PxError("PX903", problem=f"the archive {archive.name} of CPython {choice.version} is damaged: {e}") from e
     program = f"{PREFIX}/bin/python{'.'.join(choice.version.split('.')[:2])}"
     if program not in tree:
