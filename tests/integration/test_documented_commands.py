@@ -39,6 +39,7 @@ _MAKE = "it is what runs these tests, or takes as long"
 _INSTALL = "test_release.py and ci/ install px by its wheel and by pip"
 _ACCOUNT = "it needs an account, a key or a cluster; the servers in tests/servers stand for them elsewhere"
 _MAINTAINERS = "for px's maintainers, takes minutes; tests/integration/debian locks bases"
+_CLUSTER = "it needs a cluster; tests/integration/clusters has small ones of Slurm and Ray"
 _OUTSIDE = "it downloads from a host that is neither a package index nor a Debian mirror"
 NOT_RUN = {
     "make ": _MAKE,
@@ -65,6 +66,13 @@ NOT_RUN = {
     "px run --sandbox --gpu": "it needs a GPU",
     "px test --sandbox --gpu": "it needs a GPU",
     "python flow.py card view": "it opens a browser",
+    "px sandbox templates": _ACCOUNT,
+    "export DAYTONA_API_KEY": _ACCOUNT,
+    "python3 -m venv /shared": _CLUSTER,
+    "export PX_HOME=/shared": _CLUSTER,
+    "srun ": _CLUSTER,
+    "px add 'ray[default]'": _CLUSTER,
+    "px run --sandbox ray ": _CLUSTER,
 }
 
 
