@@ -3,6 +3,9 @@
 The harness is not part of this repository; it is run from a copy of the checkout's ``test/core``, with two contexts
 that differ in one option only.  Every pair of test and graph must then end alike in both.  What the harness says is
 kept in a file (``--log``), from which the table can be printed again (``--read``).
+
+With ``--batch`` both contexts run on AWS Batch (localbatch): plain is a hand-made image, sandboxed is
+``--environment=px``.  That needs root and dockerd.
 """
 
 from __future__ import annotations
@@ -23,6 +26,12 @@ PLAIN, SANDBOXED = "plain", "sandboxed"
 CHECKS = {"cli": "CliCheck", "metadata": "MetadataCheck"}
 # Metaflow's own local contexts leave these out too: one needs S3, the other 4 GB for one artifact.
 LEFT_OUT = ["LargeArtifactTest", "S3FailureTest"]
+# What its context for AWS Batch leaves out.
+ON_BATCH = [
+    *("LargeArtifactTest", "WideForeachTest", "TagCatchTest", "BasicUnboundedForeachTest", "RunIdFileTest"),
+    *("NestedUnboundedForeachTest", "DetectSegFaultTest", "TimeoutDecoratorTest", "CardExtensionsImportTest"),
+    "S3FailureTest",
+]
 VERDICT = re.compile(r"### test '(\w+)' graph '([\w-]+)' in context '(\w+)': (success|failed)\b")
 Results = dict[str, dict[str, dict[str, bool]]]
 """Test, then context, then graph: whether it passed."""
@@ -33,6 +42,7 @@ def main() -> int:
     parser.add_argument("checkout", type=Path, nargs="?", help="a checkout of Metaflow's repository")
     parser.add_argument("--tests", default="", help="only these tests, by commas")
     parser.add_argument("--graphs", default="", help="only these graphs, by commas")
+    parser.add_argument("--batch", action="store_true", help="on AWS Batch: a hand-made image beside px's")
     parser.add_argument("--executor", choices=["cli", "api"], default="cli", help="the command line, or the Runner API")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="tests at the same time")
     parser.add_argument("--log", type=Path, default=Path("metaflow-core.log"), help="where the harness's words go")
@@ -42,43 +52,74 @@ def main() -> int:
     if not args.read:
         if args.checkout is None or not (args.checkout / "test/core/run_tests.py").is_file():
             parser.error("name a checkout of Metaflow's repository that has test/core/run_tests.py")
-        run(args)
+        (run_on_batch if args.batch else run)(args)
     results = read(line for log in logs for line in log.read_text(encoding="utf-8").splitlines())
     print("\n".join(table(results)))
     return 1 if any(lost(contexts) for contexts in results.values()) else 0
 
 
 def run(args: argparse.Namespace) -> None:
-    """The harness, both contexts; its verdicts go to the terminal as they come, everything to the log."""
+    harness(args, local_rows(args.executor), dict(os.environ))
+
+
+def local_rows(executor: str) -> list[dict[str, Any]]:
+    """Two contexts that differ in one option: the second adds the sandbox."""
+    return [_context(PLAIN, [], executor), _context(SANDBOXED, ["--with=sandbox:backend=local"], executor)]
+
+
+def run_on_batch(args: argparse.Namespace) -> None:
+    """The same on a cluster of this machine; flows lie in a px project, in a directory that git ignores."""
+    from px.home import Home
+    from tests.integration.metaflow.cluster import hand_made, running_cluster
+    from tests.support.offline import no_network
+
+    home = Home.from_environment()
+    with tempfile.TemporaryDirectory(prefix="px-core-") as name, running_cluster(home, Path(name)) as cluster:
+        cluster.project.write(".gitignore", ".metaflow\n__pycache__\n.px\nflows\n")
+        cluster.project.commit()
+        (cluster.project.root / "flows").mkdir()
+        (Path(name) / "image").mkdir()
+        image = hand_made(cluster.engine, Path(name) / "image", ["boto3", "requests"])
+        rows = [_context(PLAIN, [], args.executor), _context(SANDBOXED, [], args.executor)]
+        for row, way in zip(rows, ([f"--with=batch:image={image}"], ["--environment=px", "--with=batch"]), strict=True):
+            row["top_options"] = ["--metadata=service", "--datastore=s3", "--no-pylint", "--quiet", *way]
+            row["top_options"] += ["--event-logger=nullSidecarLogger"]
+            row["env"] |= {k: v for k, v in cluster.env.items() if k.startswith(("METAFLOW_", "AWS_", "PX_"))}
+            row["disabled_tests"] = ON_BATCH
+        with no_network():
+            harness(args, rows, {**cluster.env, "TMPDIR": str(cluster.project.root / "flows")})
+
+
+def harness(args: argparse.Namespace, rows: list[dict[str, Any]], env: dict[str, str]) -> None:
+    """Metaflow's harness with these contexts; verdicts go to the terminal as they come, everything to the log."""
     with tempfile.TemporaryDirectory(prefix="metaflow-core-") as directory:
         core = Path(directory, "core")
         shutil.copytree(args.checkout / "test/core", core)
-        (core / "contexts.json").write_text(json.dumps(contexts(args.executor)), encoding="utf-8")
+        (core / "contexts.json").write_text(json.dumps(contexts(rows)), encoding="utf-8")
         argv = [sys.executable, "run_tests.py", "--num-parallel", str(args.jobs)]
         argv += ["--tests", args.tests, "--graphs", args.graphs]
-        env = {**os.environ, "USER": os.environ.get("USER", "tester")}
+        env = {**env, "USER": env.get("USER", "tester")}
         env.pop("PYTHONDONTWRITEBYTECODE", None)
         with (
             args.log.open("w", encoding="utf-8") as log,
             subprocess.Popen(
                 argv, cwd=core, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-            ) as harness,
+            ) as running,
         ):
-            assert harness.stdout is not None
-            for line in harness.stdout:
+            assert running.stdout is not None
+            for line in running.stdout:
                 log.write(line)
                 if VERDICT.search(line):
                     sys.stderr.write(line)
 
 
-def contexts(executor: str) -> dict[str, Any]:
-    """The form and the values of the harness's own local context; the second adds the sandbox to it."""
-    rows = [(PLAIN, []), (SANDBOXED, ["--with=sandbox:backend=local"])]
+def contexts(rows: list[dict[str, Any]]) -> dict[str, Any]:
     checks = {name: {"python": sys.executable, "class": kind} for name, kind in CHECKS.items()}
-    return {"contexts": [_context(name, more, executor) for name, more in rows], "checks": checks}
+    return {"contexts": rows, "checks": checks}
 
 
-def _context(name: str, more: list[str], executor: str) -> dict[str, object]:
+def _context(name: str, more: list[str], executor: str) -> dict[str, Any]:
+    """The form and the values of the harness's own local context, and more options."""
     env = {
         "METAFLOW_USER": "tester",
         "METAFLOW_RUN_BOOL_PARAM": "False",

@@ -108,8 +108,9 @@ class Containers:
                 console.detail(f"{self.name} has image {name}")
                 return name
         archive = spec.image.archive()
-        console.info(f"Loading the image into {self.name} …")
-        done = run([self.client, "load", "--quiet", "--input", archive])
+        loading = f"Loading the image into {self.name}"
+        console.info(f"{loading} …")
+        done = run([self.client, "load", "--quiet", "--input", archive], doing=loading)
         if not done.ok:
             raise PxError("PX906", engine=self.name, problem="the image could not be loaded", why=[done.stderr.strip()])
         for name in (*spec.image.names, done.stdout.strip().rpartition(": ")[2].rpartition("\n")[2]):

@@ -48,16 +48,16 @@ class Docker(Containers):
             uid, gid = os.getuid(), os.getgid()
         return ["--user", f"{uid}:{gid}"], uid, gid
 
+    def gpus(self, names: tuple[str, ...]) -> list[str]:
+        # A line of CSV: without the quotes, the second GPU would be taken for another option.
+        return ["--gpus", ALL if names == (ALL,) else f'"device={",".join(names)}"']
+
     def special(self) -> list[str]:
         """px's init on Linux: below docker's own, Ctrl-Z would stop the target, and nobody could make it go on."""
         return bind(INIT, arguments.INIT, read_only=True) if sys.platform == "linux" else ["--init"]
 
     def first_process(self, spec: RunSpec) -> tuple[str, ...]:
         return (arguments.INIT, "--", *spec.argv) if sys.platform == "linux" else spec.argv
-
-    def gpus(self, names: tuple[str, ...]) -> list[str]:
-        # A line of CSV: without the quotes, the second GPU would be taken for another option.
-        return ["--gpus", ALL if names == (ALL,) else f'"device={",".join(names)}"']
 
     def _rootless(self) -> bool:
         return "rootless" in run([self.client, "info", "--format", "{{.SecurityOptions}}"]).stdout

@@ -60,6 +60,14 @@ def test_a_run(box: Driver, daemon: DockerEngine) -> None:
     assert containers(daemon) == []
 
 
+def test_a_daemon_that_cannot_give_gpus(box: Driver, daemon: DockerEngine) -> None:
+    """docker itself says what it lacks: NVIDIA's container toolkit, which no test machine has."""
+    done = box.run("true", gpus=("0", "1"))
+    assert done.returncode == 125, done.stderr
+    assert "gpu" in done.stderr
+    assert containers(daemon) == []
+
+
 def test_files_belong_to_an_ordinary_caller(daemon: DockerEngine, image: str, layers: tuple[Path, ...]) -> None:
     daemon.socket.chmod(0o666)
     for driver in make_driver(layers, another_user(layers[0])):

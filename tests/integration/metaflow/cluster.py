@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -36,7 +38,10 @@ requires-python = ">=3.11"
 dependencies = ["numpy", "psycopg2"]
 """
 QUEUE = "localbatch-default"
-PATIENCE = 600
+# The metadata service of the tests takes no ids of tasks that a scheduler has given. Without a service, tasks leave
+# their metadata in the datastore, from where a client fetches it.
+LOCAL = {"METAFLOW_DEFAULT_METADATA": "local"}
+PATIENCE = 1800
 
 
 @dataclass(frozen=True)
@@ -101,12 +106,39 @@ class Cluster:
         start = ["run", "--rm", "--network=host", f"--entrypoint={program}"]
         return self.engine.run(*start, *words, *variables, image, *arguments).stdout
 
+    def workflow(self, file: str, *flags: str) -> dict[str, dict[str, Any]]:
+        """The templates of the workflow that Metaflow would submit to Argo, by their names."""
+        done = self.run(file, *flags, "argo-workflows", "create", "--only-json", **LOCAL)
+        document = json.JSONDecoder().raw_decode(done.output[done.output.index("\n{") :].strip())[0]
+        return {template["name"]: template for template in document["spec"]["templates"]}
+
+    def argo_task(self, template: dict[str, Any], values: dict[str, str], out: Path) -> str:
+        """Run the container of a template to its end, with these values filled in; returns the task's id."""
+        container = template["container"]
+        env = {row["name"]: fill(row["value"], values) for row in container["env"] if "value" in row}
+        out.mkdir()
+        out.chmod(0o777)  # as the volume of a pod is
+        command = [fill(word, values) for word in container["command"]]
+        self.container([f"--volume={out}:/mnt/out"], container["image"], command, env)
+        return (out / "task_id").read_text().strip()
+
+    def batch_images(self) -> set[str]:
+        """The images of all job definitions that AWS Batch knows."""
+        url = f"{self.env['AWS_ENDPOINT_URL_BATCH']}/v1/describejobdefinitions"
+        with no_network(), urllib.request.urlopen(url, data=b"{}", timeout=60) as answer:
+            found = json.load(answer)["jobDefinitions"]
+        return {one["containerProperties"]["image"] for one in found}
+
     def containers(self) -> list[str]:
         return self.engine.run("ps", "--quiet").stdout.split()
 
     def sbx_id(self) -> str:
         said = json.loads(self.project.px("sandbox", "explain", "--json", **self.env).stdout)["message"]
         return str(said).removeprefix("sbx_id ")
+
+
+def fill(text: str, values: dict[str, str]) -> str:
+    return re.sub(r"{{([^}]+)}}", lambda found: values[found[1].strip()], str(text))
 
 
 @contextmanager

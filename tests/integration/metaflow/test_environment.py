@@ -207,3 +207,18 @@ def test_the_project_names_the_registry(
         assert project_image(project.root, "s3").reference.startswith(f"{registry.host}/shapes@sha256:")
     finally:
         project.write("pyproject.toml", before)
+
+
+@pytest.mark.slow
+def test_a_cluster_of_two_architectures(
+    project: Project, registry: RunningRegistry, settings: pytest.MonkeyPatch
+) -> None:
+    settings.setenv("PX_REGISTRY_USERNAME", USER)
+    settings.setenv("PX_REGISTRY_PASSWORD", PASSWORD)
+    settings.setattr(metaflow_config, "SANDBOX_REGISTRY", f"{registry.host}/team")
+    need("a Debian mirror")  # for the other architecture's base
+    made = project_image(project.root, "s3", "linux/amd64,linux/arm64")
+    manifest = registry.storage / "docker/registry/v2/blobs/sha256"
+    digest = made.reference.partition("@sha256:")[2]
+    index = json.loads((manifest / digest[:2] / digest / "data").read_text())
+    assert [row["platform"]["architecture"] for row in index["manifests"]] == ["amd64", "arm64"]

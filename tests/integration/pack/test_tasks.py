@@ -53,3 +53,16 @@ def test_an_index_without_what_tasks_need(synced: Project) -> None:
     said = synced.refused("--metaflow", "azure", code=122)
     assert "PX100" in said
     assert "azure-identity" in said
+
+
+def test_choosing_them_runs_no_code_of_a_package(project: Project, tmp_path: Path) -> None:
+    """uv chooses on this machine, so it must not build: a project can tell it to take a package from anywhere."""
+    (tmp_path / "evil").mkdir()
+    (tmp_path / "evil" / "setup.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    with (project.root / "pyproject.toml").open("a") as f:
+        f.write(f'\n[tool.uv]\noverride-dependencies = ["boto3 @ file://{tmp_path}/evil"]\n')
+    project.lock()
+    project.commit()
+    project.sync()
+    assert "Building source distributions for `boto3` is disabled" in project.refused("--metaflow", "s3", code=122)
+    assert not (tmp_path / "ran").exists()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.metaflow_core import contexts, lost, read, table
+from tests.metaflow_core import contexts, local_rows, lost, read, table
 
 LINE = "[pid 7] ### test '{}' graph '{}' in context '{}': {} [using cli executor] ###"
 
@@ -37,7 +37,7 @@ def test_only_the_last_verdict_counts() -> None:
 
 
 def test_the_contexts_differ_in_the_sandbox_only() -> None:
-    plain, sandboxed = contexts("cli")["contexts"]
+    plain, sandboxed = contexts(local_rows("cli"))["contexts"]
     assert sandboxed.pop("run_options") == [*plain.pop("run_options"), "--with=sandbox:backend=local"]
     assert {plain.pop("name"), sandboxed.pop("name")} == {"plain", "sandboxed"}
     assert plain == sandboxed

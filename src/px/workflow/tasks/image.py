@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from px import console
 from px.errors import PxError
 from px.oci.registry.client import Registry
 from px.oci.registry.push import reported
@@ -90,9 +89,14 @@ def _has_modules(project: Project) -> bool:
 def repository_of(context: Context, registry: str) -> Reference:
     """Where the project's images go: a repository of the project's name below what the configuration names."""
     name = default_reference(context.project.name, None, None).path
-    found = parse(f"{registry.strip().rstrip('/')}/{name}" if registry.strip() else name)
-    if found.is_local:
-        raise PxError("PX922", reference=registry, problem="px.local is px's name for this machine, not a registry")
+    try:
+        found = parse(f"{registry.strip().rstrip('/')}/{name}")
+        problem = "px.local is px's name for this machine, not a registry" if found.is_local else ""
+    except PxError as e:
+        problem = str(e.fields["problem"])
+    if problem:
+        fix = ["Name it as HOST or HOST/PATH: METAFLOW_SANDBOX_REGISTRY=registry.example.org/team"]
+        raise PxError("PX922", reference=registry, problem=problem, fix=fix, whole_fix=True)
     return replace(found, tag="")
 
 
@@ -109,11 +113,7 @@ def _reached(repository: Reference, *, insecure: bool) -> Registry:
 def _one_at_a_time(context: Context) -> Iterator[None]:
     """Two runs that start together push one image once: the second finds it there."""
     name = re.sub(r"[^a-z0-9]+", "-", str(context.root).lower())[-80:]
-
-    def waiting() -> None:
-        console.info("Waiting for another run that pushes the project's image …")
-
-    with locked(context.home.locks / f"tasks-{name}", on_wait=waiting):
+    with locked(context.home.locks / f"tasks-{name}", "Waiting for another run that pushes the project's image"):
         yield
 
 
