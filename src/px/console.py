@@ -147,11 +147,19 @@ _TICK = 0.5
 _LINES = (10.0, 30.0, 60.0)
 
 
+def _width() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError, AttributeError):
+        return 80
+
+
 class Work:
     """Something that px waits for: named on the screen, with the time that it has taken, while it goes on."""
 
     def __init__(self, label: str, *, at_once: bool = False):
-        self.label = label
+        # A server's words may be in it: nothing in them may steer the terminal.
+        self.label = "".join(sign if sign.isprintable() else "?" for sign in label)
         self.started = time.monotonic()
         self.patience = 0.0 if at_once else settings.patience
         self._said = 0
@@ -175,7 +183,8 @@ class Work:
             if settings.shown is None:
                 settings.shown = self
             if settings.shown is self:
-                sys.stderr.write(f"{_CLEAR}{redact(self.describe())}")
+                # A line that is wider than the screen could not be erased as a whole.
+                sys.stderr.write(f"{_CLEAR}{redact(self.describe())[: _width() - 1]}")
                 sys.stderr.flush()
 
     def _is_due(self) -> bool:

@@ -27,7 +27,7 @@ _FLAGS = (
     "--disable-extensions",
     "--disable-background-networking",
     "--no-first-run",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
 # Chromium reads commands from descriptor 3 and writes answers to 4; a shell would not take numbers above 9.
 _START = """
@@ -82,10 +82,10 @@ class Chromium:
         found: dict[str, Any] = json.loads(line)
         return found
 
-    def open(self, path: Path) -> None:
-        """Load a file, and wait until it is loaded."""
+    def open(self, what: Path | str) -> None:
+        """Load a file or an address, and wait until it is loaded."""
         self.events.clear()
-        self.send("Page.navigate", url=path.as_uri())
+        self.send("Page.navigate", url=what.as_uri() if isinstance(what, Path) else what)
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._next())
 

@@ -127,6 +127,10 @@ def test_quiet_waits_in_silence(said: Said) -> None:
     assert said.text == ""
 
 
+def test_what_a_server_says_cannot_steer_the_terminal() -> None:
+    assert console.waiting("it says \x1b[2J\r\nbye").describe() == "it says ?[2J??bye … 0.0 s"
+
+
 def test_a_password_in_an_address_is_not_shown(said: Said) -> None:
     with console.waiting("Waiting for https://me:secret@example.org/x"):
         said.wait_for("example.org")

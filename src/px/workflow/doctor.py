@@ -90,8 +90,8 @@ def _disk(home: Home) -> Check:
     place = home.root if home.root.exists() else home.root.parent
     free = shutil.disk_usage(place).free
     if free < _LITTLE_SPACE:
-        return Check("disk", WARN, f"{free / 1e9:.1f} GB free for {home.root}", ("px store gc --dry-run",))
-    return Check("disk", OK, f"{free / 1e9:.0f} GB free for {home.root}")
+        return Check("disk", WARN, f"{console.size(free)} free for {home.root}", ("px store gc --dry-run",))
+    return Check("disk", OK, f"{console.size(free)} free for {home.root}")
 
 
 def _user_namespaces() -> Check:

@@ -159,6 +159,18 @@ def test_the_image(place: Place, tmp_path: Path) -> None:
         assert json.loads(docker.run("run", "--rm", "--network=none", "on-alpine:1").stdout) == ANSWER
 
 
+def test_a_machine_without_a_network(place: Place, tmp_path: Path) -> None:
+    place.px("sandbox", "pin", "--architecture", "amd64")
+    place.px("sync", "--sandbox")
+    place.px("bundle", "export", tmp_path / "bundle")
+    copy = Path(shutil.copytree(place.root, tmp_path / "elsewhere", ignore=shutil.ignore_patterns(".px")))
+    elsewhere = Place(copy, tmp_path / "home", {"PX_ALPINE_MIRROR": ""})
+    elsewhere.px("bundle", "import", tmp_path / "bundle")
+    elsewhere.px("sync", "--sandbox", "--offline", "--frozen")
+    assert json.loads(elsewhere.px("run", "--sandbox", "use.py").stdout) == ANSWER
+    remove_tree(elsewhere.home)
+
+
 def pack(place: Place, out: Path) -> str:
     """Pack the image; its digest."""
     place.px("sync", "--sandbox", "--frozen")

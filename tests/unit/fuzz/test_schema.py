@@ -52,7 +52,13 @@ WHOLE = table(tuple(key for key in KEYS if key.name != "sandbox")) | st.fixed_di
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(WHOLE)
 def test_the_schema_and_px_agree(tmp_path: Path, found: dict[str, Any]) -> None:
     path = tmp_path / "pyproject.toml"

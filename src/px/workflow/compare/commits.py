@@ -48,24 +48,35 @@ def side_of_commit(context: Context, revision: str) -> Side:
     root = context.root
     commit = resolve(root, revision) if repository_of(root) is not None else None
     if commit is None:
-        problem = "the project's repository has no such commit"
-        raise PxError(
-            "PX040", option="px sandbox diff", value=revision, problem=problem, example="px sandbox diff HEAD ."
-        )
-    with _checked_out(root, commit) as directory:
+        raise _unusable(revision, "the project's repository has no such commit")
+    with _checked_out(root, commit) as (tree, directory):
         there = serving(replace(context, directory=directory), Target.SANDBOX)
+        if not directory.is_dir() or not there.project.root.is_relative_to(tree):
+            raise _unusable(revision, "the commit has no project there")
         situation = _as_committed(there, revision)
         chosen = _chosen(load(context.home, root).envs, situation.project)
         return _side(derive(situation, chosen), revision, f"commit {commit[:12]} ({revision})")
 
 
+def _unusable(revision: str, problem: str) -> PxError:
+    example = "px sandbox diff HEAD~1 HEAD"
+    return PxError("PX040", option="px sandbox diff", value=revision, problem=problem, example=example)
+
+
+# px and uv look for a workspace and for settings in the directories above, and other users can write to /tmp.
+_END_OF_SEARCH = {"pyproject.toml": '[tool.uv.workspace]\nmembers = []\nexclude = ["tree", "tree/**"]\n', "uv.toml": ""}
+
+
 @contextmanager
-def _checked_out(root: Path, commit: str) -> Iterator[Path]:
-    """The project's directory in a clone of its repository."""
+def _checked_out(root: Path, commit: str) -> Iterator[tuple[Path, Path]]:
+    """A clone of the project's repository, and the project's directory in it."""
     top = repository_of(root) or root
     with tempfile.TemporaryDirectory(prefix="px-commit-") as made:
-        clone(top, Path(made, "tree"), commit)
-        yield Path(made, "tree", root.relative_to(top))
+        for name, text in _END_OF_SEARCH.items():
+            Path(made, name).write_text(text)
+        tree = Path(made, "tree")
+        clone(top, tree, commit)
+        yield tree, tree / root.relative_to(top)
 
 
 def _as_committed(context: Context, revision: str) -> Situation:

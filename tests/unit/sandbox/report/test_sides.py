@@ -108,6 +108,30 @@ def test_a_commit_that_has_no_lock_says_so(context: Context) -> None:
     assert "HEAD~1" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "planted", ['[project]\nname = "x"\nversion = "1"\n', "[tool.uv.workspace]\nmembers = ['**']\n"]
+)
+def test_a_commit_without_the_project_is_not_looked_for_above(
+    context: Context, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str
+) -> None:
+    """Somebody else may have left a manifest in the directory of temporary files."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    (temporary / "pyproject.toml").write_text(planted)
+    (temporary / "uv.lock").write_text("version = 1\n")
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    git(root, "rm", "-q", "-r", ".")
+    git(root.parent, "commit", "-qm", "no project")
+    root.mkdir(exist_ok=True)
+    (root / "pyproject.toml").write_text('[project]\nname = "a"\nversion = "3"\n')
+    with pytest.raises(PxError) as caught:
+        find_side(context, Wanted("commit", "HEAD"))
+    assert "the commit has no project there" in caught.value.what
+    with pytest.raises(PxError) as caught:
+        find_side(context, Wanted("commit", "HEAD~1"))
+    assert caught.value.code == "PX102", "its own lock is missing, and no other is taken"
+
+
 def test_a_commit_is_cloned_as_it_was(root: Path, tmp_path: Path) -> None:
     commit = resolve(root, "HEAD~1")
     assert commit == git(root, "rev-parse", "HEAD~1")
