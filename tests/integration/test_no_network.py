@@ -39,7 +39,7 @@ def project(tmp_path: Path) -> Path:
 
 def px_there(mode: str, project: Path, *args: str) -> str:
     """What px says in such a network, to which nothing was ever downloaded."""
-    need("bubblewrap")  # which needs the same of the kernel
+    need("user namespaces")
     resolv = project.parent / "resolv.conf"
     resolv.write_text("nameserver 127.0.0.1\n")
     unknown = {"PX_DEBIAN_MIRROR": "http://mirror.example.org/debian", "UV_DEFAULT_INDEX": "http://index.example.org/"}
