@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.needs import only_for
+from tests.support.needs import need
 from tests.support.px import PX
 
 MANIFEST = '[project]\nname = "p"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = []\n'
@@ -39,13 +39,12 @@ def project(tmp_path: Path) -> Path:
 
 def px_there(mode: str, project: Path, *args: str) -> str:
     """What px says in such a network, to which nothing was ever downloaded."""
-    if os.geteuid() != 0:
-        only_for("root", "another user can make neither a network nor a mount of his own without a sandbox")
+    need("user namespaces")
     resolv = project.parent / "resolv.conf"
     resolv.write_text("nameserver 127.0.0.1\n")
     unknown = {"PX_DEBIAN_MIRROR": "http://mirror.example.org/debian", "UV_DEFAULT_INDEX": "http://index.example.org/"}
     done = subprocess.run(
-        ["unshare", "--net", "--mount", sys.executable, "-c", PROGRAM, mode, resolv, PX, *args],
+        ["unshare", "--map-root-user", "--net", "--mount", sys.executable, "-c", PROGRAM, mode, resolv, PX, *args],
         cwd=project,
         env={**os.environ, **unknown, "UV_CACHE_DIR": str(project.parent / "uv"), "NO_PROXY": "*"},
         capture_output=True,
