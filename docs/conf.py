@@ -14,6 +14,7 @@ pygments_style = "default"
 
 html_theme = "pydata_sphinx_theme"
 html_title = "px"
+html_favicon = "icon.svg"
 html_show_sourcelink = False
 html_copy_source = False
 html_last_updated_fmt = None

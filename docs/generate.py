@@ -7,6 +7,7 @@ from pathlib import Path
 from docs import manual, words
 from px import DATA
 from px.errors import EXIT_BY_FAMILY, catalogue
+from px.sandbox.schema import encoded
 
 HERE = Path(__file__).parent
 FAMILIES = {
@@ -46,6 +47,7 @@ def errors() -> str:
 def files() -> dict[Path, str]:
     """Everything that is made: where it lies, and what is in it."""
     made = {HERE / "reference" / "errors.md": errors(), Path(DATA, "completions", "words.tsv"): words.words()}
+    made[Path(DATA, "partial-px.json")] = encoded()
     return made | {HERE / "man" / name: text for name, text in manual.pages().items()}
 
 

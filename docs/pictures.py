@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -114,7 +115,7 @@ def draw(screen: pyte.Screen, about: str) -> str:
     rows = []
     for number, line in enumerate(lines):
         y = MARGIN + HEIGHT * (number + 1)
-        rows += [_text(line, start, end, y) for start, end in _runs(line)]
+        rows += [piece for start, end in _runs(line) for piece in _words(line, start, end, y)]
     width, height = COLUMNS * WIDTH + 2 * MARGIN, len(lines) * HEIGHT + 2 * MARGIN
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img">'
     style = 'font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,DejaVu Sans Mono,monospace" font-size="14"'
@@ -123,7 +124,7 @@ def draw(screen: pyte.Screen, about: str) -> str:
             head,
             f"<title>{escape(about)}</title>",
             f'<rect width="{width:g}" height="{height:g}" rx="8" fill="#232a35"/>',
-            f'<g {style} xml:space="preserve" style="white-space:pre">',
+            f"<g {style}>",
             *rows,
             "</g>",
             "</svg>\n",
@@ -147,14 +148,17 @@ def _look(char: pyte.screens.Char) -> tuple[str, bool]:
     return char.fg, char.bold
 
 
-def _text(line: dict[int, pyte.screens.Char], start: int, end: int, y: float) -> str:
-    text = "".join(line[column].data for column in range(start, end)).rstrip()
-    start += len(text) - len(text.lstrip())
-    text = text.lstrip()
+def _words(line: dict[int, pyte.screens.Char], start: int, end: int, y: float) -> list[str]:
+    """A piece for each group of words: renderers differ in what they make of several spaces."""
+    text = "".join(line[column].data for column in range(start, end))
     colour = COLOURS.get(line[start].fg, COLOURS["default"])
-    bold = ' font-weight="bold"' if line[start].bold else ""
-    length = f'textLength="{len(text) * WIDTH:g}"'  # whatever font there is: columns stay columns
-    return f'<text x="{MARGIN + start * WIDTH:g}" y="{y:g}" fill="{colour}"{bold} {length}>{escape(text)}</text>'
+    look = f'fill="{colour}"' + (' font-weight="bold"' if line[start].bold else "")
+    return [_text(found[0], start + found.start(), y, look) for found in re.finditer(r"\S+(?: \S+)*", text)]
+
+
+def _text(words: str, column: int, y: float, look: str) -> str:
+    length = f'textLength="{len(words) * WIDTH:g}"'  # whatever font there is: columns stay columns
+    return f'<text x="{MARGIN + column * WIDTH:g}" y="{y:g}" {look} {length}>{escape(words)}</text>'
 
 
 if __name__ == "__main__":

@@ -62,7 +62,8 @@ def _checked_out(tag: str, to: Path) -> Path:
 
 def _build_one(root: Path, pages: Path, out: Path, version: str, base: str) -> None:
     stage(root, pages)
-    shutil.copy(Path(__file__).with_name("conf.py"), pages)
+    for name in ("conf.py", "pictures/icon.svg"):
+        shutil.copy(Path(__file__).parent / name, pages)
     command = [sys.executable, "-m", "sphinx", "--builder", "html", "--fail-on-warning", "--keep-going", "--quiet"]
     env = {**os.environ, "PX_SITE_VERSION": version, "PX_SITE_URL": base}
     subprocess.run([*command, "--doctree-dir", f"{pages}-trees", pages, out], env=env, check=True)
@@ -82,26 +83,34 @@ def stage(root: Path, to: Path) -> None:
         if page.suffix == ".md":
             pending += [page.parent / link for link in LINK.findall(page.read_text()) if "://" not in link]
     pages = sorted(str(page.relative_to(to).with_suffix("")) for page in to.rglob("*.md"))
-    (to / "index.md").write_text(index((root / "README.md").read_text(), pages))
+    readme = (root / "README.md").read_text()
+    found = sections(readme, pages)
+    for title, rows in found.items():
+        (to / f"{title.lower()}.md").write_text(f"# {title}\n\n{_tree(1, rows)}\n")
+    head = readme.partition("## Documentation\n")[0]
+    (to / "index.md").write_text(f"{head}## Documentation\n\n{_tree(2, [title.lower() for title in found])}\n")
 
 
-def index(readme: str, pages: Sequence[str]) -> str:
-    """The README with its table of pages as navigation; pages that it leaves out follow those of their folder."""
-    head, _, table = readme.partition("## Documentation\n")
+def sections(readme: str, pages: Sequence[str]) -> dict[str, list[str]]:
+    """The table of the README, row by row; pages that it leaves out follow those of their folder."""
+    table = readme.partition("## Documentation\n")[2]
     rows = {title: dict(map(reversed, TITLED.findall(links))) for title, links in ROW.findall(table)}
-    named = {page for row in rows.values() for page in row}
-    blocks = []
+    named = {page for row in rows.values() for page in row} | {"README"}
+    found = {}
     for title, row in rows.items():
         folders = {str(Path(page).parent) for page in row} - {"."}
         more = [page for page in pages if page not in named and str(Path(page).parent) in folders]
-        blocks.append(_tree(title, [f"{name} <{page}>" for page, name in row.items()] + more))
+        found[title] = [f"{_titled(name)} <{page}>" for page, name in row.items()] + more
         named |= set(more)
-    rest = [page for page in pages if page not in {*named, "README"}]
-    return "\n\n".join([f"{head}## Documentation", *blocks, _tree("Project", rest)]) + "\n"
+    return found | {"Project": [page for page in pages if page not in named]}
 
 
-def _tree(title: str, rows: Sequence[str]) -> str:
-    return "\n".join(["```{toctree}", f":caption: {title}", ":maxdepth: 1", "", *rows, "```"])
+def _titled(name: str) -> str:
+    return name if name.startswith("px ") else name[0].upper() + name[1:]
+
+
+def _tree(depth: int, rows: Sequence[str]) -> str:
+    return "\n".join(["```{toctree}", f":maxdepth: {depth}", "", *rows, "```"])
 
 
 if __name__ == "__main__":

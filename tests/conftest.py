@@ -60,6 +60,8 @@ def _clean_environment(
     for name in ("CI", "PX_CI", "PX_ENGINE", "VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT", "PYTHONPATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PX_HOME", str(tmp_path / "px-home"))
+    # On a busy machine anything may take longer than two seconds: tests compare what px says to the letter.
+    monkeypatch.setenv("PX_PATIENCE", "3600")
     # Programs that the tests start keep files for their user in places that another user may have made first.
     if "XDG_RUNTIME_DIR" not in os.environ:  # skopeo would use /run, which is root's
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))

@@ -138,15 +138,16 @@ class Http:
         timeout = urllib3.Timeout(connect=connect or self._connect, read=self._read)
         sent = {"User-Agent": f"px/{__version__}", **found, **(headers or {})}
         try:
-            answer = self._pool(plain).request(
-                method,
-                plain,
-                headers=sent,
-                body=body,
-                retries=retries,
-                preload_content=False,
-                timeout=timeout,
-            )
+            with console.waiting(f"Waiting for {urlsplit(plain).hostname}"):
+                answer = self._pool(plain).request(
+                    method,
+                    plain,
+                    headers=sent,
+                    body=body,
+                    retries=retries,
+                    preload_content=False,
+                    timeout=timeout,
+                )
             return answer if stream else _whole(answer, bounds.DOCUMENT if limit is None else limit)
         except (HTTPError, OSError, ValueError) as e:
             raise FetchError(console.redact(_reason(e)), unreachable=_is_unreachable(e)) from e

@@ -34,26 +34,25 @@ def run(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     stdin: bytes | None = None,
-    show: bool = False,
+    doing: str = "",
 ) -> Finished:
     """Run ``argv``, wait until it ends, and return its output.
 
-    ``env`` replaces the whole environment.  With ``show`` the user sees standard error as it comes, for long work
-    that reports its progress; otherwise it is captured.
+    ``env`` replaces the whole environment.  ``doing`` is what the user sees if it takes long.
     """
     command = [os.fspath(a) for a in argv]
     console.debug(f"run: {' '.join(console.redact(a) for a in command)}")
-    done = subprocess.run(
-        command,
-        cwd=cwd,
-        env=None if env is None else dict(env),
-        # Never px's own standard input: a program that waits for an answer would hang.
-        input=stdin,
-        stdin=subprocess.DEVNULL if stdin is None else None,
-        stdout=subprocess.PIPE,
-        stderr=None if show else subprocess.PIPE,
-        check=False,
-    )
+    with console.waiting(doing or f"Waiting for {os.path.basename(command[0])}"):
+        done = subprocess.run(
+            command,
+            cwd=cwd,
+            env=None if env is None else dict(env),
+            # Never px's own standard input: a program that waits for an answer would hang.
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            check=False,
+        )
     said = [(stream or b"").decode("utf-8", "replace") for stream in (done.stdout, done.stderr)]
     return Finished(done.returncode, *said)
 

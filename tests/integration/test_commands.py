@@ -343,6 +343,41 @@ def test_init(tmp_path: Path, index: Index) -> None:
     assert not (tmp_path / "bad").exists()
 
 
+def test_init_leaves_what_is_there(tmp_path: Path, index: Index) -> None:
+    root = tmp_path / "existing"
+    (root / "src/thing").mkdir(parents=True)
+    for name, content in {
+        "main.py": "old\n",
+        "README.md": "# Mine\n",
+        ".gitignore": "x\n",
+        "src/thing/a.py": "",
+    }.items():
+        (root / name).write_text(content)
+    before = snapshot(root)
+    run_px("init", cwd=root)
+    assert state(root) == "Consistent"
+    after = snapshot(root)
+    assert {name: after[name] for name in before} == before
+    assert after.keys() - before.keys() == {"pyproject.toml", "uv.lock"}
+    assert not (root / ".git").exists()
+
+
+def test_init_of_a_package_adds_only_what_it_needs(tmp_path: Path, index: Index) -> None:
+    (tmp_path / "README.md").write_text("# Mine\n")
+    before = snapshot(tmp_path)
+    run_px("init", "--package", "--name", "mine", cwd=tmp_path, check=False)
+    after = {name: found for name, found in snapshot(tmp_path).items() if not name.startswith(("px-home", "uv-cache"))}
+    assert {name: after[name] for name in before} == before
+    assert after.keys() - before.keys() <= {"pyproject.toml", "uv.lock", "src/mine/__init__.py"}
+
+
+def test_init_replaces_no_lock(tmp_path: Path) -> None:
+    (tmp_path / "uv.lock").write_text("version = 1\n")
+    done = run_px("init", cwd=tmp_path, check=False)
+    assert "uv.lock is there without a pyproject.toml" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name not in ("px-home", "run")) == ["uv.lock"]
+
+
 def test_the_project_itself_is_editable(tmp_path: Path) -> None:
     root = tmp_path / "with space é"
     (root / "src/mine").mkdir(parents=True)

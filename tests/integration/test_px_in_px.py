@@ -71,6 +71,9 @@ def run_unit_tests(root: Path, home: Home, *tests: str) -> str:
     flags = ("-q", "-m", "not slow", *(f"--ignore={path}" for path in LEFT_OUT))
     done = run_px("test", "--sandbox", *flags, *tests, cwd=root, check=False, timeout=900, PX_HOME=str(home.root))
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr
+    names = [path.name for path in (root / "tests").rglob("*-pytest-*.pyc")]
+    assert names
+    assert all(name.endswith("-px.pyc") for name in names), "a pytest of this machine would read /app in them"
     return done.stdout
 
 

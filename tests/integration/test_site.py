@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import threading
@@ -15,17 +17,16 @@ import pytest
 
 from docs import site
 from tests.conftest import REPO
+from tests.integration.test_release import copied
+from tests.support.chromium import Chromium, chromium
 from tests.support.needs import need
 from tests.support.px import UV
+from tests.support.scenes import WHO
 
 PAGE = "dev/docs/how-to/use-in-ci.html"
-# What a phone shows: a browser's own window cannot be that narrow, a frame in it can.
-PHONE = """<!doctype html><body style="margin:0">
-<iframe id="f" src="/{page}" width="390" height="844" style="border:0"></iframe>
-<p id="widths"></p><script>
-f.onload = () => {{ const page = f.contentDocument.documentElement;
-  widths.textContent = `shown ${{page.clientWidth}} needed ${{page.scrollWidth}}`; }}
-</script>"""
+# Until something is there: what scripts of a page put in comes after it is loaded.
+WAIT = "new Promise((done) => {{ const look = () => {{ const found = document.querySelectorAll({selector!r}); "
+WAIT += "found.length ? done([...found].map((e) => e.getAttribute('href'))) : setTimeout(look, 50) }}; look() }})"
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -35,14 +36,17 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, by the Python that has its generator: an environment of its own, as for `make site`."""
+    """The site with a released version beside it, by a Python of its own that has the generator."""
     need("a package index")
     root = tmp_path_factory.mktemp("site")
     subprocess.run([UV, "venv", "--quiet", root / "venv"], check=True)
     install = [UV, "pip", "install", "--quiet", "--native-tls", "--python", str(root / "venv/bin/python")]
     subprocess.run([*install, "-e", f"{REPO}[site]"], check=True, timeout=600)
     python = root / "venv/bin/python"
-    subprocess.run([python, "-m", "docs.site", root / "out"], cwd=REPO, check=True, timeout=600)
+    tree = copied(root / "tree")
+    for command in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "--message", "x"], ["tag", "v0.0.1"]):
+        subprocess.run(["git", *command], cwd=tree, env={**os.environ, **WHO}, check=True)
+    subprocess.run([python, "-m", "docs.site", root / "out"], cwd=tree, check=True, timeout=600)
     return root / "out"
 
 
@@ -54,21 +58,20 @@ def server(built: Path) -> Iterator[str]:
         found.shutdown()
 
 
-def chromium(tmp_path: Path, *args: str) -> str:
+@pytest.fixture
+def browser(server: str) -> Iterator[Chromium]:
     need("Chromium")
-    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-    command += [f"--user-data-dir={tmp_path}/profile", "--virtual-time-budget=20000", *args]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=180).stdout
+    with chromium() as found:
+        yield found
+        assert all(address.startswith((server, "data:")) for address in found.requests()), "nobody else is asked"
 
 
 def test_the_readme_becomes_the_navigation() -> None:
-    text = site.index(
-        (REPO / "README.md").read_text(), ["README", "SECURITY", "docs/how-to/use-in-ci", "docs/how-to/new"]
-    )
-    assert ":caption: How-to\n" in text
-    assert "use px in CI <docs/how-to/use-in-ci>\n" in text
-    assert "\ndocs/how-to/new\n" in text, "a page that the table forgets"
-    assert text.rstrip().endswith("SECURITY\n```")
+    pages = ["README", "SECURITY", "docs/how-to/use-in-ci", "docs/how-to/new"]
+    found = site.sections((REPO / "README.md").read_text(), pages)
+    assert "Use px in CI <docs/how-to/use-in-ci>" in found["How-to"]
+    assert found["How-to"][-1] == "docs/how-to/new", "a page that the table forgets"
+    assert found["Project"] == ["SECURITY"]
 
 
 def target_of(link: str, page: Path, root: Path) -> tuple[Path, str] | None:
@@ -98,29 +101,42 @@ def test_links_are_whole(built: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.network
-def test_search_finds(server: str, tmp_path: Path) -> None:
-    shown = chromium(tmp_path, "--dump-dom", f"{server}/dev/search.html?q=libpq")
-    results = re.search(r'<ul [^>]*class="search"[^>]*>(.*?)</ul>', shown, re.DOTALL)
-    assert results is not None
-    assert len(re.findall(r"<li\b", results[1])) > 2
-    assert "first-sandbox.html" in results[1]
+def test_search_finds(server: str, browser: Chromium) -> None:
+    browser.open(f"{server}/dev/search.html?q=libpq")
+    browser.run(WAIT.format(selector="#search-results li a"))
+    browser.run(WAIT.format(selector="#search-results .search-summary"))
+    found = browser.run(WAIT.format(selector="#search-results a[href*='capabilities.html']"))
+    assert found
 
 
 @pytest.mark.slow
 @pytest.mark.network
-def test_versions_can_be_switched(server: str, tmp_path: Path) -> None:
-    shown = chromium(tmp_path, "--dump-dom", f"{server}/{PAGE}")
-    assert 'href="/dev/docs/how-to/use-in-ci.html" role="option" data-version-name="dev"' in shown
+def test_versions_can_be_switched(server: str, browser: Chromium) -> None:
+    browser.open(f"{server}/{PAGE}")
+    assert browser.run(WAIT.format(selector="a[data-version=dev]"))[0] == f"/{PAGE}"
+    assert browser.run(WAIT.format(selector="a[data-version='0.0.1']"))[0] == f"/{PAGE.replace('dev', '0.0.1', 1)}"
+
+
+@pytest.mark.slow
+@pytest.mark.network
+def test_a_visitor_gets_the_newest_release(built: Path) -> None:
+    assert "url=./0.0.1/" in (built / "index.html").read_text()
+    names = [(row["name"], row["preferred"]) for row in json.loads((built / "versions.json").read_text())]
+    assert names == [("dev", False), ("0.0.1", True)]
 
 
 @pytest.mark.slow
 @pytest.mark.network
 @pytest.mark.parametrize("page", ["dev/index.html", PAGE, "dev/docs/reference/capabilities.html"])
-def test_a_phone_shows_it(server: str, built: Path, page: str, tmp_path: Path) -> None:
-    (built / "phone.html").write_text(PHONE.format(page=page))
-    shown = chromium(tmp_path, "--dump-dom", f"{server}/phone.html")
-    widths = re.search(r"shown (\d+) needed (\d+)", shown)
-    assert widths is not None, shown[-500:]
-    assert int(widths[2]) <= int(widths[1]) + 1
-    chromium(tmp_path, "--window-size=600,900", f"--screenshot={tmp_path}/phone.png", f"{server}/phone.html")
-    assert (tmp_path / "phone.png").stat().st_size > 10_000
+def test_a_phone_shows_it(server: str, browser: Chromium, page: str, tmp_path: Path) -> None:
+    """Nothing is wider than the screen, in light and dark; the pictures are there to be looked at."""
+    browser.look(width=390, height=844, phone=True)
+    browser.open(f"{server}/{page}")
+    assert browser.run("document.querySelector('h1').textContent.length") > 1
+    for dark in (False, True):
+        browser.look(width=390, height=844, phone=True, dark=dark)
+        assert browser.run("document.documentElement.scrollWidth") <= 390
+        browser.picture(tmp_path / f"phone-{dark}.png")
+    browser.look(width=1300, height=900)
+    browser.picture(tmp_path / "desk.png")
+    assert browser.complaints() == []

@@ -21,6 +21,7 @@ SRC = REPO / "src"
 _ROOT = {"errors", "console", "elf", "platforms", "process", "http", "home", "foreign", "bounds", "tarballs", "online"}
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
+    "schema": set(),
     "console": set(),
     "elf": set(),
     "bounds": set(),

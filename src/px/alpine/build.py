@@ -81,7 +81,9 @@ def _unpack(store: Store, lock: BaseLock, packages: Sequence[PinnedPackage], ima
     here = store.offline or all(find_source(store, p.sha256) for p in packages)
     paths = ensure_packages(store, lock, packages, () if here else mirrors(lock.name))
     try:
-        with console.progress(f"Unpacking {len(packages)} Alpine packages", sum(p.size for p in packages)) as bar:
+        with console.progress(
+            f"Unpacking {console.counted(len(packages), 'Alpine package')}", sum(p.size for p in packages)
+        ) as bar:
             return unpack_all(
                 image, packages, lambda p: paths[p.name], Reading(load, on_done=lambda p: bar.advance(p.size))
             )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # Name and version become a file name and a part of addresses.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]{0,200}")
+_VERSION = re.compile(r"[0-9][A-Za-z0-9+._~-]{0,200}")
 _TOKEN = re.compile(r"(?P<name>[^<>=~]+)(?:(?P<relation>[<>=~]+)(?P<version>.+))?")
 
 
@@ -32,8 +33,12 @@ class Wish:
     version: str = ""
 
     def accepts(self, version: str) -> bool:
-        # A name that is provided without a version satisfies only wishes without a version.
-        return not self.relation or (bool(version) and satisfies(version, self.relation, self.version))
+        # A name that is provided without a version satisfies only wishes without a version.  Versions that pkg-config
+        # files provide (pc:x=1.0-dev) need not be Alpine's: nothing is known about them.
+        try:
+            return not self.relation or (bool(version) and satisfies(version, self.relation, self.version))
+        except (ValueError, KeyError):
+            return False
 
     def __str__(self) -> str:
         return f"{self.name}{self.relation}{self.version}"
@@ -80,9 +85,8 @@ def _package(stanza: str, repository: str) -> Package:
     # A checksum starts with Q1, which stands for sha1 in base64.  A dependency that starts with "!" is a conflict.
     rows = {line[0]: line[2:] for line in stanza.splitlines() if line[1:2] == ":"}
     tokens = rows.get("D", "").split()
-    sort_key(rows["V"])
-    if not _NAME.fullmatch(rows["P"]):
-        raise ValueError(f"not the name of a package: {rows['P']!r}")
+    if not _NAME.fullmatch(rows["P"]) or not _VERSION.fullmatch(rows["V"]):
+        raise ValueError(f"not a package: {rows['P']!r} {rows['V']!r}")
     return Package(
         rows["P"],
         rows["V"],
@@ -105,10 +109,14 @@ class Index:
             known = self.newest.get(package.name)
             if known is None or sort_key(package.version) > sort_key(known.version):
                 self.newest[package.name] = package
+        self.by_name: dict[str, list[Package]] = {}
+        for package in self.newest.values():
+            for name in {package.name, *(provided.name for provided in package.provides)}:
+                self.by_name.setdefault(name, []).append(package)
 
     def matches(self, wish: Wish) -> list[Package]:
         """The packages that satisfy ``wish``: the one of that name first, then by priority and name."""
-        found = [p for p in self.newest.values() if p.meets(wish)]
+        found = [p for p in self.by_name.get(wish.name, ()) if p.meets(wish)]
         return sorted(found, key=lambda p: (p.name != wish.name, -p.priority, p.name))
 
 

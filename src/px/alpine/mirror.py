@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from px import DATA
+from px import DATA, console
 from px.debian.mirror import Mirror
 from px.errors import PxError
 
@@ -26,7 +26,7 @@ def mirrors(base: str) -> tuple[Mirror, ...]:
         raise PxError("PX900", base=base, problem=problem, fix=[_choose(base)], whole_fix=True)
     for url in found:
         if urlsplit(url).scheme not in ("http", "https"):
-            problem = f"{MIRROR} has {url!r}, which is no address of a server"
+            problem = f"{MIRROR} has {console.redact(url)!r}, which is no address of a server"
             raise PxError("PX900", base=base, problem=problem, fix=[_choose(base)], whole_fix=True)
     return tuple(Mirror(url, url, MIRROR) for url in found)
 

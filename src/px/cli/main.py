@@ -49,6 +49,7 @@ COMMANDS: dict[str, Command] = {
     "pack image": Command("pack_image", "Make a deployable OCI image of the project and its sandbox"),
     "pack verify": Command("pack_verify", "Build an image again from its commit, and compare"),
     "sandbox explain": Command("sandbox_explain", "Show the sandbox: base, capabilities and why, packages, ids"),
+    "sandbox diff": Command("sandbox_diff", "Compare two sandboxes: of commits, images or ids"),
     "sandbox add": Command("sandbox_add", "Add system capabilities to the sandbox"),
     "sandbox remove": Command("sandbox_remove", "Remove system capabilities from the sandbox"),
     "sandbox pin": Command("sandbox_pin", "Give the project its own pins of the system packages that it uses"),

@@ -85,7 +85,7 @@ def _compile(compiler: Compiler, sources: Sequence[tuple[str, Path]], archive: P
     lines = "".join(f"{path}\t{file}\n" for path, file in sources).encode("utf-8")
     # C.UTF-8: the interpreter opens files whose names are not ASCII by their UTF-8 names, whatever the host's locale.
     environment = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
-    done = run([*compiler.command(), SCRIPT, archive], env=environment, stdin=lines)
+    done = run([*compiler.command(), SCRIPT, archive], env=environment, stdin=lines, doing="Compiling Python modules")
     if not done.ok:
         last = (done.stderr.strip() or f"it ended with {done.code}").splitlines()[-1]
         for code in (errno.ENOSPC, errno.EDQUOT):

@@ -179,7 +179,7 @@ def _downloading(
     store: Store, lock: BaseLock, packages: Sequence[PinnedPackage], sources: Sequence[Mirror]
 ) -> Iterator[dict[str, Future[Path]]]:
     way = _Way(store, lock, sources)
-    console.detail(f"{lock.name}: {len(packages)} packages from {sources[0].origin}")
+    console.detail(f"{lock.name}: {console.counted(len(packages), 'package')} from {sources[0].origin}")
     label = f"Downloading {console.counted(len(packages), 'system package')}"
     with console.progress(label, sum(p.size for p in packages)) as bar, ThreadPoolExecutor(CONNECTIONS) as pool:
         coming = {p.name: pool.submit(_fetch, way, p, bar.advance) for p in packages}

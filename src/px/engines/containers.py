@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from px import console
+from px import DATA, console
 from px.engines.network.refusals import address_and_port
 from px.engines.network.rules import parse_publish
 from px.engines.protocol import Problem, failed_to_start
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from px.warm.spec import AnyPath, Mount
     from px.warm.streams import Sink
 
+INIT = Path(DATA, "init", os.uname().machine)
+"""px-init for this machine's own kind of processor."""
 # $1 is the client, $2 the container, $3 the directory of its files; standard input ends when px does.
 _WATCH = """
 read -r client || exit 0
@@ -91,6 +93,10 @@ class Containers:
         """Further options that only this client needs."""
         return []
 
+    def first_process(self, spec: RunSpec) -> tuple[str, ...]:
+        """What the image is started with: the target, below an init that the options name."""
+        return spec.argv
+
     # --- images ------------------------------------------------------------------------------------------------
 
     def load(self, spec: RunSpec) -> str:
@@ -102,8 +108,9 @@ class Containers:
                 console.detail(f"{self.name} has image {name}")
                 return name
         archive = spec.image.archive()
-        console.info(f"Loading the image into {self.name} …")
-        done = run([self.client, "load", "--quiet", "--input", archive])
+        loading = f"Loading the image into {self.name}"
+        console.info(f"{loading} …")
+        done = run([self.client, "load", "--quiet", "--input", archive], doing=loading)
         if not done.ok:
             raise PxError("PX906", engine=self.name, problem="the image could not be loaded", why=[done.stderr.strip()])
         for name in (*spec.image.names, done.stdout.strip().rpartition(": ")[2].rpartition("\n")[2]):
@@ -121,7 +128,7 @@ class Containers:
             Streams(stdin, stdout, stderr) as streams,
             self._watcher(container, files) as watcher,
         ):
-            argv = [self.client, *self.options(spec, container, Path(files)), image, *spec.argv[1:]]
+            argv = [self.client, *self.options(spec, container, Path(files)), image, *self.first_process(spec)[1:]]
             started: list[int] = []
 
             def after_fork(pid: int) -> None:
@@ -162,21 +169,22 @@ class Containers:
         identity, uid, gid = self.identity(spec)
         made = _write_files(files, spec, uid, gid)
         return [
-            *("run", "--rm", "--init", "--interactive", "--pull", "never", "--log-driver", "none"),
+            *("run", "--rm", "--interactive", "--pull", "never", "--log-driver", "none"),
             *("--name", container, "--cidfile", str(files / "cid"), "--label", f"px.sandbox={spec.label}"),
             *("--cap-drop", "ALL", "--security-opt", "no-new-privileges", *identity),
             # Under SELinux the working tree would be out of reach, and relabelling the user's files is not px's to do.
             *("--security-opt", "label=disable"),
-            *("--hostname", spec.hostname, "--workdir", spec.cwd, "--entrypoint", spec.argv[0]),
+            *("--hostname", spec.hostname, "--workdir", spec.cwd),
+            *("--entrypoint", self.first_process(spec)[0]),
             *(("--tty",) if spec.tty and are_one_terminal((0, 1, 2)) else ()),
             *network_options(spec, self.name),
             *_limits(spec),
             *(self.gpus(spec.gpus) if spec.gpus else ()),
             *_temporary(spec),
             *self.private_directory(spec.home, uid, gid),
-            *(o for m in spec.mounts if _is_there(m) for o in _bind(m.source, m.target, read_only=m.read_only)),
-            *(o for target in spec.hidden for o in _bind(_empty(files), target, read_only=True)),
-            *(o for path, target in made for o in _bind(path, target, read_only=True)),
+            *(o for m in spec.mounts if _is_there(m) for o in bind(m.source, m.target, read_only=m.read_only)),
+            *(o for target in spec.hidden for o in bind(_empty(files), target, read_only=True)),
+            *(o for path, target in made for o in bind(path, target, read_only=True)),
             *_environment(spec, files),
             *self.special(),
         ]
@@ -220,7 +228,8 @@ def _csv(*fields: str) -> str:
     return line.getvalue()
 
 
-def _bind(source: AnyPath, target: str, *, read_only: bool) -> list[str]:
+def bind(source: AnyPath, target: str, *, read_only: bool) -> list[str]:
+    """The option that shows a file or directory of this machine."""
     fields = ["type=bind", f"source={source}", f"target={target}", *(["readonly"] if read_only else [])]
     return ["--mount", _csv(*fields)]
 

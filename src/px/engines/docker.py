@@ -6,10 +6,11 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from px.engines.containers import Containers
+from px.engines.containers import INIT, Containers, bind
 from px.engines.gpu.asked import ALL
 from px.engines.protocol import Problem
 from px.process import run
+from px.warm import arguments
 
 if TYPE_CHECKING:
     from px.warm.spec import RunSpec
@@ -50,6 +51,13 @@ class Docker(Containers):
     def gpus(self, names: tuple[str, ...]) -> list[str]:
         # A line of CSV: without the quotes, the second GPU would be taken for another option.
         return ["--gpus", ALL if names == (ALL,) else f'"device={",".join(names)}"']
+
+    def special(self) -> list[str]:
+        """px's init on Linux: below docker's own, Ctrl-Z would stop the target, and nobody could make it go on."""
+        return bind(INIT, arguments.INIT, read_only=True) if sys.platform == "linux" else ["--init"]
+
+    def first_process(self, spec: RunSpec) -> tuple[str, ...]:
+        return (arguments.INIT, "--", *spec.argv) if sys.platform == "linux" else spec.argv
 
     def _rootless(self) -> bool:
         return "rootless" in run([self.client, "info", "--format", "{{.SecurityOptions}}"]).stdout

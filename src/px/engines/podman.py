@@ -5,18 +5,14 @@ from __future__ import annotations
 import os
 import resource
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from px import DATA
-from px.engines.containers import Containers
+from px.engines.containers import INIT, Containers
 from px.engines.protocol import Problem
 from px.process import run
 
 if TYPE_CHECKING:
     from px.warm.spec import RunSpec
-
-INIT = Path(DATA, "init", os.uname().machine)
 
 
 class Podman(Containers):
@@ -60,7 +56,7 @@ class Podman(Containers):
         its own bounds to that; the second is also the most that it leaves to itself.
         """
         # Its own init is a package that many installations lack; px's serves as well.
-        options = ["--init-path", str(INIT)] if sys.platform == "linux" else []
+        options = ["--init", *(("--init-path", str(INIT)) if sys.platform == "linux" else ())]
         for name, kind, most in (
             ("nofile", resource.RLIMIT_NOFILE, 1 << 20),
             ("nproc", resource.RLIMIT_NPROC, 1 << 15),

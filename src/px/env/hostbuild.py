@@ -115,7 +115,7 @@ def checkout(artifact: Artifact, into: Path) -> Path:
         ["git", "-C", into, "submodule", "--quiet", "update", "--init", "--recursive", "--depth", "1"],
     ]
     for step in steps:
-        done = process.run(step, env={**os.environ, "GIT_TERMINAL_PROMPT": "0"})
+        done = process.run(step, env={**os.environ, "GIT_TERMINAL_PROMPT": "0"}, doing=f"Fetching {artifact.label}")
         if not done.ok:
             reason = console.redact(done.stderr.strip())
             raise PxError("PX201", package=artifact.name, artifact=f"commit {artifact.commit}", reason=reason)

@@ -77,7 +77,7 @@ def ensure(
             else:
                 building.rename(env.path)
             count = console.counted(len(profile.packages), "package")
-            console.info(f"Built the env: {count} in {time.monotonic() - started:.2f} s")
+            console.info(f"Built the env: {count} in {console.duration(time.monotonic() - started)}")
         finally:
             remove_tree(building)
     return env

@@ -140,7 +140,7 @@ class Blobs:
 
     def _make(self, store: Store, key: str, produce: Callable[[Write], object], method: Method) -> LayerBlob:
         started = time.monotonic()
-        with store.draft() as draft:
+        with store.draft() as draft, console.waiting("Packing a layer"):
             with draft.data.open("xb") as out:
                 done = compress(method, produce, out)
                 out.flush()
@@ -154,7 +154,7 @@ class Blobs:
             draft.data.replace(final)
         write_atomically(self.root / "index" / key, json.dumps(asdict(made)).encode(), durable=False)
         console.detail(
-            f"layer {made.digest[7:19]}: {made.raw_size / 1e6:.1f} MB packed to {made.size / 1e6:.1f} MB "
+            f"layer {made.digest[7:19]}: {console.size(made.raw_size)} packed to {console.size(made.size)} "
             f"in {time.monotonic() - started:.2f} s"
         )
         return made

@@ -107,6 +107,22 @@ class Difference:
         return "\n".join([f"{self.where}:", *(f"  {line}" for line in self.lines)])
 
 
+class Keep:
+    """The content of some files of an image, as far as there is room for it."""
+
+    def __init__(self, wanted: Callable[[str], bool]):
+        self._wanted = wanted
+        self._room = bounds.INDEX
+        self.contents: dict[str, bytes] = {}
+
+    def wants(self, path: str, size: int) -> bool:
+        return self._wanted(path) and size <= min(self._room, bounds.DOCUMENT)
+
+    def add(self, path: str, chunk: bytes) -> None:
+        self.contents[path] = self.contents.get(path, b"") + chunk
+        self._room -= len(chunk)
+
+
 def read_images(source: Source) -> tuple[ReadImage, ...]:
     """The images of a source, one for each platform."""
     try:
@@ -176,8 +192,11 @@ def _history(config: Json) -> list[str]:
     return said + [""] * (len(config["rootfs"]["diff_ids"]) - len(said))
 
 
-def layer_files(layer: ReadLayer, source: str = "the image") -> dict[str, File]:
-    """Every path in a layer.  Reads the whole layer and checks it against its digests."""
+def layer_files(layer: ReadLayer, source: str = "the image", keep: Keep | None = None) -> dict[str, File]:
+    """Every path in a layer.  Reads the whole layer and checks it against its digests.
+
+    ``keep`` gets the content of the files that it wants.
+    """
     found: dict[str, File] = {}
     try:
         with layer.open() as raw:
@@ -186,7 +205,7 @@ def layer_files(layer: ReadLayer, source: str = "the image") -> dict[str, File]:
             # "r|" reads the stream once, from start to end: it cannot go back, so everything passes through the hash.
             with open_tar(cast("BinaryIO", plain), "r|") as archive:
                 for member in members(archive, forget=True):
-                    found[member.name.strip("/")] = _file(archive, member, found)
+                    found[member.name.strip("/")] = _file(archive, member, found, keep)
             # tarfile stops at the end of the archive; bytes behind it count for the digests too.
             plain.drain()
             packed.drain()
@@ -218,7 +237,7 @@ def check_layers(image: ReadImage) -> None:
             raise PxError("PX923", source=image.name, problem=problem, fix=[_DAMAGED])
 
 
-def _file(archive: tarfile.TarFile, member: tarfile.TarInfo, before: dict[str, File]) -> File:
+def _file(archive: tarfile.TarFile, member: tarfile.TarInfo, before: dict[str, File], keep: Keep | None = None) -> File:
     kind, content, size = _KINDS.get(member.type, "file"), member.linkname, 0
     if kind == "hard link":
         # With the content of its target: two layers may have the same links to different files.
@@ -226,8 +245,11 @@ def _file(archive: tarfile.TarFile, member: tarfile.TarInfo, before: dict[str, F
         content = f"{member.linkname} ({target.content if target else 'not in this layer'})"
     elif kind == "file":
         digest, stream = hashlib.sha256(), archive.extractfile(member)
+        wanted = keep is not None and keep.wants(member.name.strip("/"), member.size)
         while stream is not None and (chunk := stream.read(1 << 20)):
             digest.update(chunk)
+            if keep is not None and wanted:
+                keep.add(member.name.strip("/"), chunk)
         content, size = digest.hexdigest(), member.size
     return File(kind, member.mode, (member.uid, member.gid), size, int(member.mtime), content)
 

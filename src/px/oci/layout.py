@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from px import console
 from px.errors import PxError
 from px.oci import tar
 from px.oci.config import BuiltImage, build_index
@@ -92,7 +93,7 @@ def open_output(path: Path) -> Iterator[BinaryIO]:
 
 def write_archive(blobs: Blobs, what: Release, path: Path) -> None:
     """Write the archive to a file, complete or not at all."""
-    with building(blobs.home, path.parent), open_output(path) as out:
+    with building(blobs.home, path.parent), open_output(path) as out, console.waiting(f"Writing {path}"):
         stream_archive(blobs, what, out)
 
 

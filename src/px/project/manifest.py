@@ -9,12 +9,41 @@ from typing import TYPE_CHECKING, Any
 
 from px import bounds
 from px.errors import PxError
+from px.project.keys import Key, Kind, names_of
 from px.warm.record import matching, members
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 FILE = "pyproject.toml"
+SANDBOX = "sandbox"
+KEYS = (
+    Key(
+        "cache",
+        Kind.STRING,
+        "The shared cache: a repository in a registry, from which px takes what it would otherwise build.",
+        example="registry.example.org/team/px-cache",
+    ),
+    Key(
+        "env",
+        Kind.TABLE,
+        "Variables that are set in every run, on this machine and in the sandbox. They are part of the profile.",
+        example={"APP_MODE": "production"},
+    ),
+    Key(
+        "registry",
+        Kind.STRING,
+        "The repository in a registry that the images of Metaflow's tasks go to.",
+        example="registry.example.org/team/tasks",
+    ),
+    Key("sandbox", Kind.TABLE, "The sandbox: the operating system under the project's packages."),
+    Key(
+        "test",
+        Kind.STRINGS,
+        "The command that px test runs, as an array of its words. Without it, px test runs pytest.",
+        example=["pytest", "-q"],
+    ),
+)
 OLD_MANIFESTS = ("setup.py", "setup.cfg")
 
 
@@ -51,19 +80,21 @@ class Manifest:
         self._expect("tool.uv.workspace", self.tool("uv").get("workspace", {}), dict)
         self._expect("tool.uv.sources", self.tool("uv").get("sources", {}), dict)
         self._expect("tool.uv.cache-keys", self.tool("uv").get("cache-keys", []), list)
-        self._expect("tool.px.env", self.tool("px").get("env", {}), dict)
+        self._check_own(self.tool("px"))
         for name, value in self.tool("px").get("env", {}).items():
             self._expect(f"tool.px.env.{name}", value, str)
             # The kernel has variables as NAME=VALUE, each up to a zero byte: others would be read as other variables.
             if not name or "=" in name or "\0" in name + value:
                 self._fail(f"tool.px.env has a variable that cannot exist: {name!r}")
-        self._expect_strings("tool.px.test", self.tool("px").get("test", []))
-        self._expect("tool.px.cache", self.tool("px").get("cache", ""), str)
-        self._expect("tool.px.registry", self.tool("px").get("registry", ""), str)
-        known = {"cache", "env", "registry", "test", "sandbox"}
-        for key in self.tool("px"):
-            if key not in known:
-                self._fail(f"[tool.px] has no key {key!r} (known: {', '.join(sorted(known))})")
+
+    def _check_own(self, table: dict[str, Any]) -> None:
+        known = {key.name: key for key in KEYS}
+        for name, value in table.items():
+            if name not in known:
+                self._fail(f"[tool.px] has no key {name!r} (known: {', '.join(names_of(KEYS))})")
+            # The table of the sandbox is read by itself, with lines (sandbox/manifest.py).
+            if name != SANDBOX and not known[name].accepts(value):
+                self._fail(f"tool.px.{name} must be {known[name].wanted}, not {value!r}")
 
     def _expect(self, name: str, value: object, kind: type) -> None:
         if not isinstance(value, kind):

@@ -41,6 +41,26 @@ class State(Enum):
         """The same state without the W."""
         return State(self.value[1:]) if self.is_workspace else self
 
+    @property
+    def words(self) -> str:
+        """As people read it; the names are for ``--json`` and the documentation."""
+        return _WORDS[self.plain.value]
+
+    @property
+    def sentence(self) -> str:
+        """What is to be done before a command can run that needs more."""
+        if self.plain is State.UNINITIALIZED:
+            return "there is no project"
+        return f"the {'workspace' if self.is_workspace else 'project'} {self.words}"
+
+
+_WORDS = {
+    "Uninitialized": "no project",
+    "NeedsLock": "needs locking",
+    "NeedsEnv": "needs building",
+    "Consistent": "up to date",
+}
+
 
 @dataclass(frozen=True)
 class Flags:
@@ -132,6 +152,7 @@ RULES: dict[str, Rule] = {
     "sandbox add": Rule(SOME_MANIFEST, NEVER, "M"),
     "sandbox remove": Rule(SOME_MANIFEST, NEVER, "M"),
     "sandbox explain": Rule(LOCKED, LOCKED),
+    "sandbox diff": Rule(LOCKED, LOCKED),
     "sandbox pin": Rule(LOCKED, NEVER, "M"),
     "sandbox update": Rule(SOME_MANIFEST, NEVER),
     "sandbox audit": Rule(LOCKED, LOCKED),
@@ -184,7 +205,8 @@ def permit(command: str, flags: Flags, *, frozen_by: str | None, target: Target 
         raise PxError(
             "PX010",
             command=command + (" --sandbox" if target is Target.SANDBOX and command in ("run", "test", "sync") else ""),
-            state=state.value,
+            sentence=state.sentence,
+            state=state.plain.value,
             reason=flags.reason,
             remedy=remedy(state, target=target, frozen=frozen_by is not None, pylock=flags.pylock),
         )

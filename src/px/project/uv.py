@@ -15,12 +15,20 @@ from px.warm.places import program
 from px.warm.record import home_root
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 # Settings of a surrounding shell or venv that would make uv act on another environment than px means.
 _NOT_OURS = ("VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT", "UV_FROZEN", "UV_LOCKED", "UV_NO_SYNC", "CONDA_PREFIX")
 # How uv says that it did not reach a server at all; with an answer of the server its advice is another.
 _UNREACHED = re.compile(r"dns error|client error \(Connect\)|tcp connect error|operation timed out")
+_DOING = {
+    "add": "Resolving what the project shall have (uv add)",
+    "build": "Building (uv build)",
+    "install": "Installing what a build needs (uv pip install)",
+    "lock": "Resolving what the project depends on (uv lock)",
+    "remove": "Resolving what the project shall have (uv remove)",
+}
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -34,7 +42,9 @@ class Uv:
     def run(self, *args: str | Path) -> process.Finished:
         """Run uv and return how it ended; no colours, no prompts, no progress."""
         flags = ["--color", "never", "--no-progress", *(["--offline"] if self.offline else [])]
-        return process.run([find_uv(), *flags, *args], cwd=self.directory, env=environment(offline=self.offline))
+        return process.run(
+            [find_uv(), *flags, *args], cwd=self.directory, env=environment(offline=self.offline), doing=doing(args)
+        )
 
     def must(self, action: str, *args: str | Path, remedy: str) -> process.Finished:
         """Run uv; a failure is PX100 with uv's own reason."""
@@ -42,6 +52,12 @@ class Uv:
         if not done.ok:
             raise failure(action, done, remedy)
         return done
+
+
+def doing(args: Sequence[str | Path]) -> str:
+    """What uv is busy with, for those who wait for it."""
+    words = [str(arg) for arg in args[: 2 if args[0] == "pip" else 1]]
+    return _DOING.get(words[-1], f"Waiting for uv {' '.join(words)}")
 
 
 @cache

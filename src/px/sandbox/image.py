@@ -104,7 +104,8 @@ def _reusable(store: Store, directory: Path, image: Image) -> bool:
 
 def check_links(store: Store, layers: Sequence[Layer], base: str, disabled: frozenset[str]) -> None:
     """Refuse an image in which something that must load cannot: PX902, before anybody runs it."""
-    found = linkcheck.check_layers([layer.contents(store) for layer in layers], base, store.home)
+    with console.waiting("Checking that every library of the image can be loaded"):
+        found = linkcheck.check_layers([layer.contents(store) for layer in layers], base, store.home)
     problems = linkcheck.excuse(found, disabled)
     for known, problem in zip(found, problems, strict=True):
         if known.fatal and not problem.fatal:
@@ -115,7 +116,7 @@ def check_links(store: Store, layers: Sequence[Layer], base: str, disabled: froz
     error = linkcheck.link_error(problems, base)
     if error is not None:
         raise error
-    console.detail(f"link check: {len(layers)} layers, nothing missing")
+    console.detail(f"link check: {console.counted(len(layers), 'layer')}, nothing missing")
 
 
 def _write(directory: Path, image: Image) -> None:

@@ -7,7 +7,7 @@ Reading is strict: what px does not know is an error that names the file and the
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from packaging.utils import canonicalize_name
 
@@ -17,6 +17,7 @@ from px.engines.network.modes import MODES, Wanted
 from px.engines.network.rules import parse_rule
 from px.errors import PxError
 from px.platforms import DEFAULT_BASE
+from px.project.keys import Key, Kind, names_of
 from px.sandbox.needs import capabilities
 
 if TYPE_CHECKING:
@@ -24,9 +25,91 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TABLE = ("tool", "px", "sandbox")
-KEYS = ("auto", "base", "build", "capabilities", "exclude", "git", "gpu", "network", "pins", "read-only")
-GIT_MODES = ("read-only", "read-write")
-NETWORK_KEYS = ("allow", "mode")
+NETWORK_KEYS = (
+    Key("mode", Kind.STRING, "What a run may reach: everything, nothing, or what allow names.", "host", MODES),
+    Key(
+        "allow",
+        Kind.STRINGS,
+        "The hosts and ports that a run may reach, with mode = 'allow': names, *.names, addresses, ranges.",
+        default=[],
+        example=["api.example.org", "db.example.org:5432", "10.0.0.0/8:22"],
+        pattern=r"^\s*\S+\s*$",
+    ),
+)
+SANDBOX_KEYS = (
+    Key(
+        "base",
+        Kind.STRING,
+        "The operating system under the env. px sandbox list shows the names.",
+        default=DEFAULT_BASE,
+        example="debian-13",
+        such_as="'debian-12'",
+    ),
+    Key(
+        "auto",
+        Kind.BOOLEAN,
+        "Whether px may infer capabilities from the lock and the files of the env.",
+        default=True,
+    ),
+    Key(
+        "build",
+        Kind.TABLE,
+        "Package -> the capabilities that its sdist is built with, beside those that px knows of.",
+        example={"pycurl": ["openssl"]},
+        such_as="{ pycurl = ['openssl'] }",
+    ),
+    Key(
+        "capabilities",
+        Kind.TABLE,
+        "What the sandbox has of the system: true is always, false is never, even if px finds that it is needed.",
+        example={"postgres": True},
+        such_as="{ postgres = true }",
+    ),
+    Key(
+        "exclude",
+        Kind.STRINGS,
+        "Patterns, as in .gitignore, of files that px pack image leaves out of the image.",
+        default=[],
+        example=["data/", "*.mp4"],
+    ),
+    Key(
+        "git",
+        Kind.STRING,
+        "Whether targets may write to the project's repository.",
+        default="read-only",
+        choices=("read-only", "read-write"),
+    ),
+    Key(
+        "gpu",
+        Kind.COUNT,
+        "How many GPUs of this machine a run gets; 'all' or true for all of them, 0 or false for none.",
+        choices=(ALL,),
+        example=1,
+        most=MOST,
+    ),
+    Key(
+        "network",
+        Kind.TABLE,
+        "What a run may reach.",
+        example={"mode": "allow", "allow": ["api.example.org"]},
+        such_as="{ mode = 'allow', allow = ['api.example.org'] }",
+        keys=NETWORK_KEYS,
+    ),
+    Key(
+        "pins",
+        Kind.STRING,
+        "A file beside this one with the project's own versions of system packages; px sandbox pin writes it.",
+        example="px-pins.json",
+        such_as="'px-pins.json'",
+    ),
+    Key(
+        "read-only",
+        Kind.BOOLEAN,
+        "Whether px run and px test mount the working tree read-only.",
+        default=False,
+    ),
+)
+KEYS = names_of(SANDBOX_KEYS)
 
 
 @dataclass(frozen=True)
@@ -133,46 +216,29 @@ class _Reader:
         for key in table:
             if key not in KEYS:
                 raise self.fail((key,), f"[tool.px.sandbox] has no key {key!r}{_meant(key)}; it has {', '.join(KEYS)}")
-        self._expect(table, "base", str, "a string such as 'debian-12'")
-        self._expect(table, "auto", bool, "true or false")
-        self._expect(table, "pins", str, "the name of a file")
-        self._expect(table, "read-only", bool, "true or false")
-        self._expect(table, "build", dict, "a table such as { pycurl = ['openssl'] }")
-        self._expect(table, "capabilities", dict, "a table such as { postgres = true }")
-        self._expect(table, "network", dict, "a table such as { mode = 'allow', allow = ['api.example.org'] }")
-        exclude = table.get("exclude", [])
-        if not isinstance(exclude, list) or not all(isinstance(item, str) for item in exclude):
-            raise self.fail(("exclude",), f"[tool.px.sandbox].exclude must be an array of strings, not {exclude!r}")
+        self._expect("[tool.px.sandbox]", (), table, SANDBOX_KEYS)
 
-        if table.get("git", "read-only") not in GIT_MODES:
-            wanted = " or ".join(map(repr, GIT_MODES))
-            raise self.fail(("git",), f"[tool.px.sandbox].git must be {wanted}, not {_spell(table['git'])}")
-
-    def _expect(self, table: dict[str, Any], key: str, kind: type, wanted: str) -> None:
-        if key in table and not isinstance(table[key], kind):
-            raise self.fail((key,), f"[tool.px.sandbox].{key} must be {wanted}, not {_spell(table[key])}")
+    def _expect(self, name: str, at: tuple[str, ...], table: dict[str, Any], keys: tuple[Key, ...]) -> None:
+        for key in keys:
+            if key.name in table and not key.accepts(table[key.name]):
+                problem = f"{name}.{key.name} must be {key.wanted}, not {_spell(table[key.name])}"
+                raise self.fail((*at, key.name), problem)
 
     def gpu(self, value: object) -> Asked | None:
         if value is None:
             return None
         if isinstance(value, bool):
             return Asked(None if value else 0)
-        if value == ALL:
-            return Asked()
-        if not isinstance(value, int) or not 0 <= value <= MOST:
-            raise self.fail(("gpu",), f"[tool.px.sandbox].gpu must be a number or 'all', not {_spell(value)}")
-        return Asked(value)
+        return Asked() if value == ALL else Asked(cast("int", value))
 
     def network(self, table: dict[str, Any]) -> Wanted:
-        name, allow = "[tool.px.sandbox.network]", table.get("allow", [])
+        name, known = "[tool.px.sandbox.network]", names_of(NETWORK_KEYS)
         for key in table:
-            if key not in NETWORK_KEYS:
-                raise self.fail(("network", key), f"{name} has no key {key!r}; it has {', '.join(NETWORK_KEYS)}")
+            if key not in known:
+                raise self.fail(("network", key), f"{name} has no key {key!r}; it has {', '.join(known)}")
+        self._expect(name, ("network",), table, NETWORK_KEYS)
+        allow = table.get("allow", [])
         mode = table.get("mode", "allow" if allow else None)
-        if mode is not None and mode not in MODES:
-            raise self.fail(("network", "mode"), f"{name}.mode must be one of {', '.join(MODES)}, not {_spell(mode)}")
-        if not isinstance(allow, list) or not all(isinstance(item, str) for item in allow):
-            raise self.fail(("network", "allow"), f"{name}.allow must be an array of strings, not {_spell(allow)}")
         if allow and mode != "allow":
             raise self.fail(("network", "allow"), f"{name}.allow has a meaning with mode = 'allow' only")
         for item in allow:

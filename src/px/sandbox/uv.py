@@ -24,7 +24,7 @@ from px.errors import PxError
 from px.platforms import host_architecture
 from px.process import Finished, interruptible, tidy_end
 from px.project.selection import Selection
-from px.project.uv import Uv
+from px.project.uv import Uv, doing
 from px.sandbox import uv_places
 from px.sandbox.layers.base import ensure_base, ensure_bytecode_layer, load_base_lock
 from px.sandbox.layers.python import choose_python, ensure_runtime_layers
@@ -32,7 +32,7 @@ from px.sandbox.layers.system import ensure_system_layer
 from px.sandbox.manifest import governing_manifest
 from px.sandbox.uv_program import uv_program
 from px.store.files import disk_errors, write_atomically
-from px.store.locks import locked
+from px.store.locks import collection_off
 from px.warm.places import below, hidden_in
 from px.warm.record import record_name
 from px.warm.spec import Mount, RunSpec
@@ -66,7 +66,7 @@ class SandboxUv(Uv):
         back = [] if "--check" in args else [project.lock]
         back += [m.path for m in project.manifests] if command != "lock" else []
         # The first that writes to px's home, when a command looks at a project before it builds.
-        writable, collecting = disk_errors(context.home.root), locked(context.home.locks / "gc", shared=True)
+        writable, collecting = disk_errors(context.home.root), collection_off(context.home)
         with writable, context.store.draft() as draft, _over(draft.path, context.root) as over, collecting:
             box = UvBox(_ground(context), f"project-{record_name(os.fspath(context.root)).removesuffix('.json')}")
             mounts = [_project(context, over), *uv_places.beside(context, args)]
@@ -123,7 +123,7 @@ class UvBox:
         out: list[bytes] = []
         said: list[bytes] = []
         console.debug(f"run in a sandbox: {console.redact(command)}")
-        with open(os.devnull, "rb") as nothing, tidy_end(), interruptible():
+        with open(os.devnull, "rb") as nothing, tidy_end(), interruptible(), console.waiting(doing(args)):
             code = Bubblewrap(context.home).run(spec, stdin=nothing.fileno(), stdout=out.append, stderr=said.append)
         return Finished(code, *(b"".join(chunks).decode("utf-8", "replace") for chunks in (out, said)))
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from px import console, foreign
 from px.home import KEPT
-from px.store.locks import locked
+from px.store.locks import collection, collection_off
 from px.store.objects import sweep
 from px.store.tree import remove_tree
 from px.warm.hold import acquire, use_lock
@@ -44,19 +44,18 @@ class Garbage:
 def collect(store: Store, *, grace: int, dry_run: bool) -> list[Garbage]:
     """Remove what is not needed and return the list; with ``dry_run`` only return the list.
 
-    No build runs at the same time, because builders hold the same lock, shared.
+    No build runs at the same time, because builders hold the same lock, shared.  A dry run removes nothing, so it waits
+    for nobody: what is being built meanwhile is new, and stays.
     """
-
-    def waiting() -> None:
-        console.info("Waiting for a px process that is building …")
-
-    with locked(store.home.locks / "gc", on_wait=waiting):
+    if dry_run:
+        with collection_off(store.home), console.waiting("Looking for what nothing uses"):
+            return _Collector(store, grace).garbage()
+    with collection(store.home), console.waiting("Removing what nothing uses"):
         found = _Collector(store, grace).garbage()
-        if not dry_run:
-            for item in found:
-                _remove(store, item)
-            if store.home.tmp.is_dir():
-                sweep(store.home.tmp)
+        for item in found:
+            _remove(store, item)
+        if store.home.tmp.is_dir():
+            sweep(store.home.tmp)
     return found
 
 
@@ -114,14 +113,14 @@ class _Collector:
                 gone = not os.path.exists(os.path.join(root, "pyproject.toml"))
             # The next sync of the project writes a new record.
             except (OSError, ValueError, KeyError):
-                yield Garbage(f"record {path.stem}", path, path.stat().st_size, "it cannot be read")
+                yield Garbage(f"record {path.stem}", path, size_of(path), "it cannot be read")
                 continue
             # px names records after the project's path, and never reads one that has another name.
             if path.name != record_name(root):
-                yield Garbage(f"record {path.stem}", path, path.stat().st_size, "an older px wrote it")
+                yield Garbage(f"record {path.stem}", path, size_of(path), "an older px wrote it")
                 continue
             if gone and self._old(path):
-                yield Garbage(f"record of {root}", path, path.stat().st_size, "the project is gone")
+                yield Garbage(f"record of {root}", path, size_of(path), "the project is gone")
                 continue
             for env in envs:
                 self.live_paths.add(env["directory"])
@@ -173,12 +172,12 @@ class _Collector:
         live: set[str] = set()
         for note in _children(self.home.sandbox / "packed"):
             if self._old(note):
-                yield Garbage(f"packed image {note.stem[:12]}", note, note.stat().st_size, "not packed for a long time")
+                yield Garbage(f"packed image {note.stem[:12]}", note, size_of(note), "not packed for a long time")
             else:
                 live.update(str(blob).removeprefix("sha256:") for blob in json.loads(note.read_bytes())["blobs"])
         for blob in _children(self.home.sandbox / "blobs" / "sha256"):
             if blob.name not in live and self._old(blob):
-                yield Garbage(f"blob {blob.name}", blob, blob.stat().st_size, "no packed image uses it")
+                yield Garbage(f"blob {blob.name}", blob, size_of(blob), "no packed image uses it")
 
     def _caches(self) -> Iterator[Garbage]:
         """Old entries of all caches, including those that only an older px knows."""
@@ -232,7 +231,10 @@ def size_of(path: Path) -> int:
     Envs and objects share files by hard links.  A file with several names frees nothing, so it does not count.
     """
     if path.is_symlink() or not path.is_dir():
-        return path.lstat().st_size
+        try:
+            return path.lstat().st_size
+        except FileNotFoundError:  # a builder removed it meanwhile
+            return 0
     total = 0
     pending = [os.fsencode(path)]
     while pending:

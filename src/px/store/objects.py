@@ -162,17 +162,14 @@ class Store:
             found = self.lookup(kind, key)
             if found is not None:
                 return found
-            with self.draft() as draft:
+            with self.draft() as draft, console.waiting(f"Making {label or kind}"):
                 payload = make(draft)
                 oid = self._commit(kind, key, payload, draft)
         return oid
 
     @contextmanager
     def lock(self, name: str, label: str) -> Iterator[None]:
-        def waiting() -> None:
-            console.info(f"Waiting for another px process that is making {label} …")
-
-        with locked(self.home.locks / name, on_wait=waiting):
+        with locked(self.home.locks / name, f"Waiting for another px process that is making {label}"):
             yield
 
     @contextmanager

@@ -40,7 +40,10 @@ def verify(store: Store, repairs: Mapping[str, Repair], *, repair: bool) -> tupl
     total = sum(size_of(store.path(kind, oid)) for kind, oid in objects)
     damaged: list[Damage] = []
     # Threads are enough: hashlib releases the GIL.
-    with console.progress(f"Checking {len(objects)} objects", total) as bar, ThreadPoolExecutor(os.cpu_count()) as pool:
+    with (
+        console.progress(f"Checking {console.counted(len(objects), 'object')}", total) as bar,
+        ThreadPoolExecutor(os.cpu_count()) as pool,
+    ):
 
         def check(item: tuple[str, str]) -> list[str]:
             problems = store.problems(*item)

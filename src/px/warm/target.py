@@ -40,7 +40,7 @@ class InSandbox:
     """Where targets are found in a project's sandbox: in the working tree, and in the layers."""
 
     binaries = f"{ENV}/bin"
-    programs = PROGRAMS
+    programs = (*PROGRAMS, "/sbin", "/bin")  # links to the others, except on Alpine
 
     def __init__(self, built: BuiltSandbox):
         self._root, self._layers = built.root, built.layers

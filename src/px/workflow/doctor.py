@@ -10,18 +10,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from px import process
+from px import console, process
 from px.engines import NAMES, engine
 from px.engines.gpu.asked import Asked, choose
 from px.engines.gpu.find import find_driver
 from px.errors import PxError
+from px.project.discovery import try_discover
 from px.project.uv import find_uv
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from px.home import Home
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 _LITTLE_SPACE = 2 * 10**9
+_UNDER_ENGINES = ("user namespaces", "overlayfs")
 # A system call with the same number on every machine, and the version that can close abstract sockets.
 _LANDLOCK_CREATE_RULESET, LANDLOCK_SCOPES = 444, 6
 
@@ -39,6 +43,23 @@ class Check:
 def examine(home: Home) -> list[Check]:
     kernel = [_user_namespaces(), _overlay(), _abstract_sockets()]
     return [_python(), _uv(), _home(home), _disk(home), *kernel, *_engines(home), _gpus(), _store(home)]
+
+
+def first_step(checks: Sequence[Check], directory: Path) -> str:
+    """What to do first, in one line: the worst finding's fix, or else the first command of a project."""
+    broken = [c for c in checks if c.verdict == FAIL]
+    engines = [c for c in checks if c.name.startswith("engine ")]
+    if not any(c.verdict == OK for c in engines):
+        # Namespaces and overlays come before the engines, and are the reason if bubblewrap does not work.
+        broken += [c for c in checks if c.verdict == WARN and c.name in _UNDER_ENGINES] + engines
+    for check in broken:
+        if check.fix:
+            return f"Do this first ({check.name}): {check.fix[0]}"
+    if broken:
+        return f"See to this first: {broken[0].name}: {broken[0].finding}"
+    if try_discover(directory) is None:
+        return "px works here. Start a project: px init my-project"
+    return "px works here. Build this project's sandbox and look around in it: px run --sandbox python"
 
 
 def _python() -> Check:
@@ -69,8 +90,8 @@ def _disk(home: Home) -> Check:
     place = home.root if home.root.exists() else home.root.parent
     free = shutil.disk_usage(place).free
     if free < _LITTLE_SPACE:
-        return Check("disk", WARN, f"{free / 1e9:.1f} GB free for {home.root}", ("px store gc --dry-run",))
-    return Check("disk", OK, f"{free / 1e9:.0f} GB free for {home.root}")
+        return Check("disk", WARN, f"{console.size(free)} free for {home.root}", ("px store gc --dry-run",))
+    return Check("disk", OK, f"{console.size(free)} free for {home.root}")
 
 
 def _user_namespaces() -> Check:
@@ -164,7 +185,7 @@ def _store(home: Home) -> Check:
         return Check("store", OK, "empty")
     kinds = {kind.name: sum(1 for _ in kind.iterdir()) for kind in sorted(home.objects.iterdir())}
     bad = [p for kind in home.objects.iterdir() for p in kind.iterdir() if not (p / "payload.json").is_file()]
-    said = ", ".join(f"{n} {kind}" for kind, n in kinds.items())
+    said = ", ".join(console.counted(n, kind) for kind, n in kinds.items() if n) or "empty"
     if bad:
         return Check("store", FAIL, f"{said}; {len(bad)} incomplete", ("px store verify",))
     return Check("store", OK, said)

@@ -20,7 +20,7 @@ from px.project import state as rules
 from px.project.situation import Situation, damaged, inspect, link, load, remember
 from px.project.state import State, Target
 from px.store.files import disk_errors, write_atomically
-from px.store.locks import locked
+from px.store.locks import collection_off
 from px.warm.hold import hold_across_exec, use_lock
 from px.warm.record import Built, BuiltHost, BuiltSandbox, record_name
 
@@ -195,8 +195,8 @@ def exclusive(context: Context, *, log: bool = True) -> Iterator[None]:
     _warn_of_root(context.root)
     if log:
         start_log(context.home, name)
-    project, collecting = context.store.lock(f"project-{name}", "this project's env"), context.home.locks / "gc"
-    with disk_errors(context.home.root), project, locked(collecting, shared=True):
+    project = context.store.lock(f"project-{name}", "this project's env")
+    with disk_errors(context.home.root), project, collection_off(context.home):
         yield
 
 

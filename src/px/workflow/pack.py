@@ -163,7 +163,8 @@ def pack(situation: Situation, selection: Selection, options: PackOptions, archi
     exclude = sorted(steps.derived.manifest.exclude)
     app = AppTree(project.root, ())
     if options.code:
-        app = scan(project.root, exclude=exclude, outputs=options.outputs, clean=options.clean)
+        with console.waiting("Reading the project's files"):
+            app = scan(project.root, exclude=exclude, outputs=options.outputs, clean=options.clean)
     beside = {inside: scan(path) for inside, path in siblings(project.root, steps.derived.profile).items()}
     commit = commit_here(project.root) if options.code else None
     extra, more = _for_tasks(steps, options)
@@ -292,8 +293,8 @@ def check_clean(project: Project, *, allow_dirty: bool, outputs: Sequence[Path] 
         return True
     shown = ", ".join(changes[:5]) + (" …" if len(changes) > 5 else "")
     if not allow_dirty:
-        raise PxError("PX920", count=len(changes), changes=shown)
-    console.warn(f"packing {len(changes)} uncommitted change(s): {shown}")
+        raise PxError("PX920", count=console.counted(len(changes), "uncommitted change"), changes=shown)
+    console.warn(f"packing {console.counted(len(changes), 'uncommitted change')}: {shown}")
     return False
 
 
@@ -335,9 +336,8 @@ def _load(blobs: Blobs, release: Release) -> None:
     if not client:
         fix = ["Install docker or podman, or write a file: px pack image --out app.tar"]
         raise PxError("PX903", problem="there is neither docker nor podman to load the image into", fix=fix)
-    with subprocess.Popen(
-        [command, "load"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as it:
+    loading, pipe = console.waiting(f"Loading the image into {client}"), subprocess.PIPE
+    with loading, subprocess.Popen([command, "load"], stdin=pipe, stdout=pipe, stderr=pipe) as it:
         try:
             if it.stdin is not None:
                 stream_archive(blobs, release, cast("BinaryIO", it.stdin))

@@ -14,6 +14,7 @@ from px.engines import choose
 from px.engines.network.modes import Wanted, settle
 from px.engines.options import check_volumes, extra_ca
 from px.errors import PxError
+from px.sandbox.pytests import kept_apart
 from px.warm import start
 from px.warm.places import arrange
 from px.warm.record import home_root
@@ -85,11 +86,15 @@ def _run_once(
     program = place.lacks_interpreter(target[0]) if command and not options.volumes else None
     if program is not None:
         raise PxError("PX021", target=target[0], reason=f"its first line names {program}, which the sandbox has not")
+    engine = choose(options.engine, context.store.home)
+    asked = options.gpu if options.gpu is not None else _gpus_of_manifest(context)
+    if command is None and asked:
+        command = _of_the_driver(target, engine.name)
     if command is None:
         raise missing_program(target[0], built) or unknown_program(target[0])
-    engine = choose(options.engine, context.store.home)
     spec = _spec(context, built, command, options)
-    if asked := options.gpu if options.gpu is not None else _gpus_of_manifest(context):
+    spec = kept_apart(spec, built) if tests else spec
+    if asked:
         spec = _with_gpus(spec, built, asked, engine.name)
     if engine.name != "bubblewrap":
         from px.engines.containers import network_options
@@ -139,6 +144,13 @@ def _with_gpus(spec: RunSpec, built: BuiltSandbox, asked: Asked, engine: str) ->
     from px.engines.gpu.give import add_gpus, add_names  # most runs have no use for it
 
     return add_gpus(spec, asked, os.environ) if engine == "bubblewrap" else add_names(spec, asked, os.environ)
+
+
+def _of_the_driver(target: Target, engine: str) -> list[str] | None:
+    from px.engines.gpu.give import driver_program
+
+    program = driver_program(target[0], engine)
+    return [program, *target[1]] if program else None
 
 
 def _gpus_of_manifest(context: Context) -> Asked | None:

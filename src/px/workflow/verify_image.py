@@ -43,7 +43,8 @@ def _packed_here(home: Home, name: str) -> str | None:
 
 def verify_image(situation: Situation, image: ReadImage, outputs: tuple[Path, ...] = ()) -> list[str]:
     """The differences between an image and what this project gives now, in lines."""
-    check_layers(image)
+    with console.waiting(f"Reading the layers of {image.name}"):
+        check_layers(image)
     chosen = Selection.from_json(selection_of(image.labels))
     commit = commit_here(situation.project.root)
     said = image.annotations.get("org.opencontainers.image.revision", "")

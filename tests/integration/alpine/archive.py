@@ -1,7 +1,7 @@
 """An archive that has the packages by which px's Alpine base starts, with programs that were made for the test.
 
-The names and the format are Alpine's.  What is in the packages is Debian's: musl, a static busybox, and CPython and a
-small C compiler that were built for musl from Debian's sources (:mod:`tests.support.musl`).
+The names and the format are Alpine's.  What is in the packages is Debian's: a static busybox, and musl, CPython and
+a small C compiler that were built from Debian's sources (:mod:`tests.support.musl`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from tests.support.debian import TarMember, tar_member
 
 LIBC = "so:libc.musl-x86_64.so.1"
 LOADER = "lib/ld-musl-x86_64.so.1"
-_MUSL = Path("/usr/lib/x86_64-linux-musl")
-_HEADERS = Path("/usr/include/x86_64-linux-musl")
 # Packages of the base and of the compiler set that the project of the test does not use.
 _EMPTY = (
     "alpine-release", "ca-certificates-bundle", "libgcc", "libstdc++", "linux-headers", "mailcap", "musl-utils",
@@ -29,8 +27,8 @@ def make_archive(directory: Path, made: Path) -> Repository:
     found = Repository(directory)
     for name in _EMPTY:
         found.add(name, [])
-    found.add("musl", _musl(), version="1.2.3-r0", provides=f"{LIBC}=1")
-    found.add("musl-dev", _musl_dev(), version="1.2.3-r0", depends="musl=1.2.3-r0")
+    found.add("musl", _musl(made / "musl"), version="1.2.5-r0", provides=f"{LIBC}=1")
+    found.add("musl-dev", _musl_dev(made / "musl"), version="1.2.5-r0", depends="musl=1.2.5-r0")
     found.add("busybox", _busybox())
     found.add("busybox-binsh", [_link("bin/sh", "/bin/busybox")], depends="busybox", provides="/bin/sh")
     found.add("alpine-baselayout", _directories("bin", "lib", "sbin", "usr/bin", "usr/sbin", "var/tmp"))
@@ -58,20 +56,14 @@ def tree(root: Path) -> list[TarMember]:
     return found
 
 
-def _musl() -> list[TarMember]:
-    loader = tar_member(LOADER, (_MUSL / "libc.so").read_bytes(), mode=0o755)
+def _musl(made: Path) -> list[TarMember]:
+    loader = tar_member(LOADER, (made / "usr/lib/libc.so").read_bytes(), mode=0o755)
     return [loader, _link("lib/libc.musl-x86_64.so.1", "ld-musl-x86_64.so.1")]
 
 
-def _musl_dev() -> list[TarMember]:
-    members = [
-        tar_member(f"usr/lib/{p.name}", p.read_bytes()) for p in sorted(_MUSL.iterdir()) if p.suffix in (".a", ".o")
-    ]
-    members.append(_link("usr/lib/libc.so", f"/{LOADER}"))
-    for header, content in tree(_HEADERS):
-        header.name = f"usr/include/{header.name}"
-        members.append((header, content))
-    return members
+def _musl_dev(made: Path) -> list[TarMember]:
+    library = _link("usr/lib/libc.so", f"/{LOADER}")
+    return [*(m for m in tree(made) if m[0].name not in (LOADER, library[0].name)), library]
 
 
 def _busybox() -> list[TarMember]:

@@ -1,7 +1,7 @@
 """One run of an engine in a process of its own, so that tests can signal it, kill it, and start it as another user.
 
 Usage: driver.py ENGINE SPEC, where SPEC is JSON: a RunSpec's fields, with paths and mounts as plain lists,
-and ``gpus`` as a flag of that name says it.
+and ``asked``: the value of --gpu.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ def spec(fields: dict[str, Any]) -> RunSpec:
     fields["layers"] = tuple(Path(layer) for layer in fields["layers"])
     fields["argv"] = tuple(fields["argv"])
     fields["mounts"] = tuple(Mount(Path(source), *rest) for source, *rest in fields.get("mounts", ()))
+    fields["gpus"] = tuple(fields.get("gpus", ()))
     fields["hidden"] = tuple(fields.get("hidden", ()))
     fields["files"] = tuple(DataFile(t, c.encode()) for t, c in fields.get("files", ()))
     fields["limits"] = Limits(**fields.get("limits", {}))
@@ -45,10 +46,10 @@ def main() -> int:
     teed = fields.pop("tee", False)
     if fields.pop("among_threads", False):
         threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
-    gpus = fields.pop("gpus", None)
+    asked = fields.pop("asked", None)
     try:
         engine = choose(name, Home.from_environment())
-        wanted = spec(fields) if gpus is None else add_gpus(spec(fields), parse_asked(gpus), os.environ)
+        wanted = spec(fields) if asked is None else add_gpus(spec(fields), parse_asked(asked), os.environ)
         if not teed:
             return engine.run(wanted)
         tail = Tail()

@@ -60,6 +60,14 @@ def test_a_run(box: Driver, daemon: DockerEngine) -> None:
     assert containers(daemon) == []
 
 
+def test_a_daemon_that_cannot_give_gpus(box: Driver, daemon: DockerEngine) -> None:
+    """docker itself says what it lacks: NVIDIA's container toolkit, which no test machine has."""
+    done = box.run("true", gpus=("0", "1"))
+    assert done.returncode == 125, done.stderr
+    assert "gpu" in done.stderr
+    assert containers(daemon) == []
+
+
 def test_files_belong_to_an_ordinary_caller(daemon: DockerEngine, image: str, layers: tuple[Path, ...]) -> None:
     daemon.socket.chmod(0o666)
     for driver in make_driver(layers, another_user(layers[0])):
@@ -139,9 +147,21 @@ def test_a_terminal(box: Driver) -> None:
     )
     terminal = terminal_of(box, "python3", "-c", code, tee=True)
     terminal.expect("ready {'/dev/pts/0'}")
+    terminal.type("\x1a")  # it has no shell that could make it go on, so it does not stop
     terminal.type("\x03")
     terminal.expect("caught it")
     assert terminal.wait() == 0
+
+
+def test_a_shell_has_its_jobs(box: Driver) -> None:
+    terminal = terminal_of(box, "bash", "--norc", "-i")
+    terminal.expect("bash-.*[#$] ")
+    terminal.type("sh -c 'echo be''gun; sleep 1000'\n")
+    terminal.expect("begun")
+    terminal.type("\x1a")
+    terminal.expect("Stopped")
+    terminal.type("kill -9 %1\nexit 4\nexit 4\n")  # the first exit may be told that there are stopped jobs
+    assert terminal.wait() == 4
 
 
 def test_partly_a_terminal(box: Driver) -> None:

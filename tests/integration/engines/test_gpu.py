@@ -46,7 +46,7 @@ def own(directory: Path, uid: int) -> None:
 def test_the_sandbox_sees_the_driver_and_nothing_else(box: Driver, cdi: bool) -> None:
     box.around = gpu.made_up(box.directory, box.layers[0], ("nvidia0",), cdi=cdi)
     own(box.directory, box.uid)
-    done = box.python(LOOK, gpus="1", network=False, read_only_root=True)
+    done = box.python(LOOK, asked="1", network=False, read_only_root=True)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     assert seen["nodes"] == ["nvidia-uvm", "nvidia0", "nvidiactl"]
@@ -72,10 +72,10 @@ def test_only_the_chosen_gpus_are_there(box: Driver) -> None:
         ("2,0", "all", "nvidia0 nvidia2 1,0"),
     ):
         box.env = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-        done = box.python(show, gpus=asked)
+        done = box.python(show, asked=asked)
         assert done.stdout == f"{expected}\n", done.stderr
     box.env = {}
-    done = box.python(show, gpus="4")
+    done = box.python(show, asked="4")
     assert done.returncode == 125
     assert "PX926" in done.stderr
 

@@ -14,7 +14,7 @@ from .conftest import Server, Workspace
 from .test_local import artifacts
 
 EXTRAS = ("metaflow", "e2b", "daytona")
-SOURCES = ("src", "bin", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = ("src", "bin", "docs", "hatch_build.py", "pyproject.toml", "README.md", "LICENSE")
 
 
 @pytest.fixture(scope="module", params=["lowest-direct", "highest"])
@@ -39,7 +39,9 @@ def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.mark.network
 def test_a_flow_here_and_at_a_provider(workspace: Workspace, fresh: Server, s3: dict[str, str], python: str) -> None:
     workspace.python = python
-    workspace.run("small.py", "run", "--with", "sandbox")
+    workspace.run("small.py", "run", "--with", "sandbox", "--with", "card:type=sandbox")
+    cards = "__import__('metaflow.cards').cards.get_cards(Flow('SmallFlow').latest_run['start'].task, type='sandbox')"
+    assert "Running took" in workspace.ask(f"{cards}[0].get()")
     assert artifacts(workspace, "SmallFlow", "start", ["depth"]) == {"depth": 4}
     env = {**s3, **fresh.env, "METAFLOW_SANDBOX_LEASE_SECONDS": "7200"}
     workspace.run("small.py", "run", "--with", f"{fresh.kind}:cpu=2,memory=1024", **env)
@@ -50,6 +52,8 @@ def test_a_flow_here_and_at_a_provider(workspace: Workspace, fresh: Server, s3: 
     fresh.faults(fail_create=1, fail_status=503)
     done = workspace.fail("ends.py", "run", "--with", fresh.kind, "--how", "exit", **env)
     assert done.output.count("begun") == 1
-    command = [python, "-m", "px", "sandbox", "ps", "--backend", fresh.kind]
-    listed = subprocess.run(command, env={**workspace.env, **fresh.env}, capture_output=True, text=True, check=False)
-    assert listed.returncode == 0, listed.stderr
+    for what in ("ps", "templates"):
+        command = [python, "-m", "px", "sandbox", what, "--backend", fresh.kind]
+        asked = {**workspace.env, **fresh.env}
+        listed = subprocess.run(command, env=asked, capture_output=True, text=True, check=False)
+        assert listed.returncode == 0, listed.stderr

@@ -104,11 +104,9 @@ def test_a_registry_that_takes_no_bill_of_materials_has_the_image(shared: Projec
         assert "does not take the bill of materials" in done.stderr
         assert "MANIFEST_INVALID: unknown config type" in done.stderr
         assert ("demo", "1") in server.manifests
-        assert re.search(
-            rf"^  pushed: {server.host}/demo: \d blobs sent \(\d+\.\d MB\), 0 there already$", done.stdout, re.MULTILINE
-        )
+        assert re.search(rf"^  pushed: {server.host}/demo: \d blobs sent \(\d+\.\d MB\)$", done.stdout, re.MULTILINE)
         again = shared.px("pack", "image", "--push", "--tag", f"{server.host}/demo:1").stdout
-        assert re.search(r"^  pushed: .*: 0 blobs sent \(0\.0 MB\), \d there already$", again, re.MULTILINE)
+        assert re.search(r"^  pushed: .*: nothing sent, \d there already$", again, re.MULTILINE)
 
 
 def test_offline_asks_no_registry(shared: Project) -> None:

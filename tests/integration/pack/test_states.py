@@ -51,7 +51,7 @@ def unsynced(template: Project, tmp_path: Path) -> Project:
 def test_a_sandbox_that_is_not_built_is_refused(unsynced: Project, env: dict[str, Any]) -> None:
     before = snapshot(unsynced.root, ignore=())
     said = unsynced.refused(code=121, **env)
-    assert said.startswith("PX010  `px pack image` cannot run in state NeedsEnv")
+    assert said.startswith("PX010  `px pack image` cannot run: the project needs building (NeedsEnv).")
     assert "px sync --sandbox" in said
     assert snapshot(unsynced.root, ignore=()) == before
     unsynced.px("sync", "--sandbox", **env)

@@ -22,7 +22,7 @@ def test_a_run_demands_the_sandbox_and_says_how_to_get_it(plain: Path, warm: Hom
     for command in ("run", "test"):
         done = run_px(command, *flags, "--sandbox", "python", "-c", "pass", cwd=plain, check=False, **env)
         assert done.returncode == 121
-        assert f"`px {command} --sandbox` cannot run in state NeedsEnv" in done.stderr
+        assert f"`px {command} --sandbox` cannot run: the project needs building (NeedsEnv)." in done.stderr
         assert "px sync --sandbox --frozen" in done.stderr
         assert snapshot(plain, ignore=()) == before
     run_px("sync", "--sandbox", *flags, cwd=plain, **env)
@@ -72,6 +72,6 @@ def test_status_shows_the_sandbox_target(plain: Path, warm: Home) -> None:
     run_px("sync", "--sandbox", cwd=plain)
     assert sandbox()["state"] == "Consistent"
     shown = run_px("status", cwd=plain).stdout
-    assert "sandbox  Consistent" in shown
+    assert "sandbox  up to date" in shown
     assert "python3.11 of debian-12" in shown
-    assert "host     NeedsEnv" in shown  # neither target needs the other
+    assert "host     needs building" in shown  # neither target needs the other

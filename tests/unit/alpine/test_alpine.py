@@ -83,6 +83,16 @@ def test_libraries_are_found_by_what_packages_provide() -> None:
     assert list(solve(found, ["python3"])) == ["musl", "python3", "zlib"]
 
 
+def test_versions_that_are_not_alpines_are_never_new_enough() -> None:
+    found = index(
+        stanza("a", depends="pc:x>=1.0 y"),
+        stanza("strange", provides="pc:x=1.0-dev y=odd"),
+        stanza("good", provides="pc:x=1.2"),
+    )
+    assert list(solve(found, ["a"])) == ["a", "good", "strange"]
+    assert not parse_wish("a><1").accepts("1")
+
+
 def test_the_newest_version_and_the_highest_priority() -> None:
     found = index(
         stanza("a", "1.9-r0", depends="/bin/sh"),

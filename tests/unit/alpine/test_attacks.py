@@ -109,7 +109,7 @@ def test_names_that_are_none(name: str) -> None:
 
 
 def test_versions_that_are_none() -> None:
-    with pytest.raises(ValueError, match="not an Alpine version"):
+    with pytest.raises(ValueError, match="not a package"):
         parse_index(f"C:Q1{'A' * 27}=\nP:a\nV:1/../../x\nS:1", "main")
 
 

@@ -14,7 +14,7 @@ from px.engines.gpu import driver, find, plain_yaml
 from px.engines.gpu.asked import Asked, choose, named, parse_asked
 from px.engines.gpu.cdi import read_specification
 from px.engines.gpu.find import Gpu, find_driver
-from px.engines.gpu.give import LIBRARIES, add_gpus, add_names
+from px.engines.gpu.give import LIBRARIES, add_gpus, add_names, driver_program
 from px.engines.podman import Podman
 from px.errors import PxError
 from px.warm.spec import RunSpec
@@ -355,6 +355,17 @@ def test_gives_nodes_files_and_two_variables(machine: Path, monkeypatch: pytest.
     assert reordered.env["CUDA_VISIBLE_DEVICES"] == "1,0"
     own = add_gpus(SPEC.replace(env={"CUDA_VISIBLE_DEVICES": "0"}), Asked(), {"CUDA_VISIBLE_DEVICES": "1,0"})
     assert own.env["CUDA_VISIBLE_DEVICES"] == "0"
+
+
+def test_programs_of_the_driver_can_be_run(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("px.engines.gpu.give.find_driver", lambda: find_driver(machine))
+    assert driver_program("nvidia-smi", "bubblewrap") is None
+    program = machine / "usr/bin/nvidia-smi"
+    program.parent.mkdir()
+    program.write_bytes(make_elf("libc.so.6", machine=os.uname().machine))
+    assert driver_program("nvidia-smi", "bubblewrap") == "/run/px-gpu/bin/nvidia-smi"
+    assert driver_program("nvidia-smi", "docker") == "nvidia-smi"
+    assert driver_program("bash", "bubblewrap") is None
 
 
 @pytest.mark.parametrize(

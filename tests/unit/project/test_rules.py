@@ -27,6 +27,7 @@ EXPECTED: dict[str, tuple[set[State], set[State]]] = {
     "sandbox add": ({L, E, C}, set()),
     "sandbox remove": ({L, E, C}, set()),
     "sandbox explain": ({E, C}, {E, C}),
+    "sandbox diff": ({E, C}, {E, C}),
     "bundle export": ({E, C}, {E, C}),
     "cache push": ({E, C}, {E, C}),
     "sandbox audit": ({E, C}, {E, C}),

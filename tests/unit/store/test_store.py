@@ -13,7 +13,8 @@ import pytest
 
 from px.errors import PxError
 from px.home import CACHES, KEPT, Home
-from px.store.gc import collect
+from px.store.gc import collect, size_of
+from px.store.locks import collection_off
 from px.store.objects import Draft, Payload, Store
 from px.store.tree import TreeWriter, UnsafePathError, differences, remove_tree
 from px.store.verify import rebuild_index, verify
@@ -153,6 +154,19 @@ def test_gc_keeps_what_is_used_and_removes_the_rest(store: Store, tmp_path: Path
     assert sorted(store.objects()) == [("pkg-build", used), ("profile", profile)]
     assert (store.home.envs / "e").is_dir()
     assert not (store.home.envs / "stale").exists()
+
+
+def test_a_dry_run_waits_for_no_builder(store: Store) -> None:
+    oid = store.put("runtime", {"a": 1})
+    # A builder holds the lock for as long as the test runs: a collection would wait for ever.
+    with collection_off(store.home):
+        assert [g.path.name for g in collect(store, grace=0, dry_run=True)] == [oid]
+        assert acquire(store.home.locks / "gc", wait=False) is None
+    assert store.has("runtime", oid)
+
+
+def test_a_dry_run_is_not_disturbed_by_what_goes_away_meanwhile(store: Store) -> None:
+    assert size_of(store.home.root / "gone") == 0
 
 
 def test_gc_forgets_a_project_that_is_gone(store: Store, tmp_path: Path) -> None:

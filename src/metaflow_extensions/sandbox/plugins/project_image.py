@@ -33,7 +33,9 @@ class ProjectImage:
     """What had to be pushed for it: nothing if the registry had it."""
 
     def __str__(self) -> str:
-        pushed = f"{self.sent_bytes / 1e6:.1f} MB pushed" if self.sent_bytes else "in the registry already"
+        from px import console
+
+        pushed = f"{console.size(self.sent_bytes)} pushed" if self.sent_bytes else "in the registry already"
         return f"{self.reference} (sbx_id {self.sbx_id[:12]}), {pushed}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from px import console
 from px.cli.answer import emit
 from px.errors import PxError
 from px.sandbox.layers.base import lock_directory
@@ -37,7 +38,7 @@ def main(args: argparse.Namespace, context: Context) -> int:
             lines = relock_base(seeds, architecture, directory, dry_run=args.dry_run)
             changes[f"{name}-{architecture}"] = lines
             if not args.json:
-                print(f"{name} {architecture}: {len(lines)} changes in {directory}")
+                print(f"{name} {architecture}: {console.counted(len(lines), 'change')} in {directory}")
                 print(*(f"  {line}" for line in lines), sep="\n")
-    emit(args, f"{len(changes)} locks", {"directory": str(directory), "changes": changes})
+    emit(args, console.counted(len(changes), "lock"), {"directory": str(directory), "changes": changes})
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from px import console
 from px.cli.answer import emit
 from px.cli.flags import architectures
 from px.workflow.door import permitted
@@ -29,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace, context: Context) -> int:
     with permitted(context, "bundle export") as situation:
         made = export(situation, args.file, architectures(args.platform), args.files)
-    message = f"{args.file}: {len(made.objects)} objects, {made.size / 1e6:.1f} MB"
+    message = f"{args.file}: {console.counted(len(made.objects), 'object')}, {console.size(made.size)}"
     if not args.json:
         print(f"{message}\n{made.digest}")
     details = {"file": str(args.file), "digest": made.digest, "objects": len(made.objects), "files": list(made.files)}

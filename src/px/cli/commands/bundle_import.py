@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from px import console
 from px.cli.answer import emit
 from px.workflow.supply.bundle import take_bundle
 
@@ -22,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace, context: Context) -> int:
     taken = take_bundle(context.store, args.source, args.digest, args.files)
-    message = f"{len(taken.objects)} objects from {args.source}"
+    message = f"{console.counted(len(taken.objects), 'object')} from {args.source}"
     if not args.json:
         print(f"{message}\n{taken.digest}")
     emit(args, message, {"digest": taken.digest, "objects": len(taken.objects), "files": list(taken.files)})

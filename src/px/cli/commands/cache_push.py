@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from px import console
 from px.cli.answer import emit
 from px.cli.flags import architectures
 from px.workflow.door import permitted
@@ -23,7 +24,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace, context: Context) -> int:
     with permitted(context, "cache push") as situation:
         pushed = push_cache(situation, architectures(args.platform))
-    message = f"{pushed.cache}: {pushed.objects} objects, {pushed.sent} blobs sent ({pushed.sent_bytes / 1e6:.1f} MB)"
+    sent = (
+        f"{console.counted(pushed.sent, 'blob')} sent ({console.size(pushed.sent_bytes)})"
+        if pushed.sent
+        else "nothing to send"
+    )
+    message = f"{pushed.cache}: {console.counted(pushed.objects, 'object')}, {sent}"
     if not args.json:
         print(message)
     emit(

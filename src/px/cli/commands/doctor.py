@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from px import console
 from px.cli.answer import emit
-from px.workflow.doctor import FAIL, OK, examine
+from px.workflow.doctor import FAIL, OK, examine, first_step
 
 if TYPE_CHECKING:
     import argparse
@@ -28,6 +28,10 @@ def main(args: argparse.Namespace, context: Context) -> int:
             print(f"{mark} {check.name:<18} {check.finding}")
             for line in check.fix:
                 print(f"{'':<25}fix: {line}")
-    message = f"{len(checks)} checks, {len(failed)} failed"
-    emit(args, message, {"checks": [vars(c) | {"fix": list(c.fix)} for c in checks], "failed": len(failed)})
+    first = first_step(checks, context.directory)
+    if not args.json:
+        print(f"\n{first}")
+    message = f"{console.counted(len(checks), 'check')}, {len(failed)} failed"
+    details = {"checks": [vars(c) | {"fix": list(c.fix)} for c in checks], "failed": len(failed), "first": first}
+    emit(args, message, details)
     return 1 if failed else 0

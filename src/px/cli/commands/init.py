@@ -9,6 +9,7 @@ from px import console
 from px.cli.commands.sync import report
 from px.errors import PxError
 from px.project import state as rules
+from px.project.discovery import PYLOCK, UV_LOCK
 from px.project.manifest import Manifest
 from px.store.tree import remove_tree
 from px.workflow.door import ensure_host
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "A directory that has files keeps all of them as they are."
     parser.add_argument("path", nargs="?", metavar="DIR", help="where (default: here)")
     parser.add_argument("--name", help="the project's name (default: the directory's)")
     parser.add_argument("--package", action="store_true", help="a project that is itself installed, with a src layout")
@@ -40,7 +42,13 @@ def main(args: argparse.Namespace, context: Context) -> int:
     except OSError as e:
         problem = e.strerror or str(e)
         raise PxError("PX040", option="px init", value=directory, problem=problem, example="px init my-project") from e
+    if lock := next((path for path in before if path.name in (UV_LOCK, PYLOCK)), None):
+        problem, example = f"{lock.name} is there without a pyproject.toml; px would replace it", "px init my-project"
+        raise PxError("PX040", option="px init", value=directory, problem=problem, example=example)
     flags = ["--package"] if args.package else ["--app", "--no-package"]
+    if {path.name for path in before} - {".git"}:
+        # Somebody's files: px adds a manifest to them, and what a package cannot do without.
+        flags += ["--no-readme", "--vcs", "none", "--no-pin-python"] if args.package else ["--bare"]
     flags += ["--name", args.name] if args.name else []
     flags += ["--python", args.python] if args.python else []
     try:

@@ -206,17 +206,23 @@ def report(args: argparse.Namespace, packed: PackedRelease, pushed: Sequence[Pus
     print(f"  with:   {described(packed.selection)}")
     for one in packed.images:
         image = one.image
-        print(f"  {image.spec.platform}: {len(image.layers)} layers, {image.size / 1e6:.1f} MB compressed")
+        layers = console.counted(len(image.layers), "layer")
+        print(f"  {image.spec.platform}: {layers}, {console.size(image.size)} compressed")
         for use in image.layers:
             said = use.created_by.removeprefix("px: ")
-            print(f"    {use.blob.size / 1e6:8.1f} MB  {said:<24} {use.blob.digest[:19]}")
+            print(f"    {console.size(use.blob.size):>11}  {said:<24} {use.blob.digest[:19]}")
     if args.out:
         print(f"  file:   {args.out}")
     for path in packed.bill_paths(Path(args.sbom)) if args.sbom else ():
         print(f"  sbom:   {path}")
     for to in pushed:
         there = len(to.present) + len(to.mounted)
-        sent = f"{len(to.sent)} blobs sent ({to.sent_bytes / 1e6:.1f} MB), {there} there already"
+        sent = (
+            f"{console.counted(len(to.sent), 'blob')} sent ({console.size(to.sent_bytes)})"
+            if to.sent
+            else "nothing sent"
+        )
+        sent += f", {there} there already" if there else ""
         print(f"  pushed: {to.names[0].repository}: {sent}")
     for one in packed.images:
         derived, several = one.steps.derived, len(packed.images) > 1
@@ -224,7 +230,7 @@ def report(args: argparse.Namespace, packed: PackedRelease, pushed: Sequence[Pus
         print(f"  base: {derived.base.name} (base_os_oid={derived.base.oid})")
         print(f"  env:  profile_oid={derived.profile.oid}")
         print(f"  sbx:  sbx_id={derived.definition.sbx_id}")
-    console.info(f"Packed in {seconds:.1f} s")
+    console.info(f"Packed in {console.duration(seconds)}")
 
 
 def details(packed: PackedRelease, pushed: Sequence[Pushed]) -> dict[str, object]:

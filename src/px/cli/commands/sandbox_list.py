@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from px import console
 from px.cli.answer import emit
 from px.errors import PxError
 from px.platforms import DEFAULT_BASE
@@ -28,7 +29,8 @@ def main(args: argparse.Namespace, context: Context) -> int:
     rows = [c for c in table().values() if args.base is None or args.base in c.packages]
     if not args.json:
         _print(rows, bases, args.base, DEFAULT_BASE)
-    emit(args, f"{len(bases)} bases, {len(rows)} capabilities", _details(rows, bases, DEFAULT_BASE))
+    counts = f"{console.counted(len(bases), 'base')}, {console.counted(len(rows), 'capability', 'capabilities')}"
+    emit(args, counts, _details(rows, bases, DEFAULT_BASE))
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from px import console
 from px.cli.answer import emit
 from px.workflow.door import permitted
 from px.workflow.supply.pins import pin, sandbox_manifest
@@ -31,7 +32,9 @@ def main(args: argparse.Namespace, context: Context) -> int:
     path = sandbox_manifest(context.look_again()).pins
     counted = {name: len(lock.packages) for name, lock in locks.items()}
     capabilities = sorted({c for lock in locks.values() for c in lock.capabilities})
-    message = f"{path}: " + ", ".join(f"{count} packages for {name}" for name, count in counted.items())
+    message = f"{path}: " + ", ".join(
+        f"{console.counted(count, 'package')} for {name}" for name, count in counted.items()
+    )
     if not args.json:
         print(f"{message}\ncapabilities: {', '.join(capabilities) or '(none)'}")
     emit(args, message, {"pins": str(path), "packages": counted, "capabilities": capabilities})

@@ -44,7 +44,7 @@ def main(args: argparse.Namespace, context: Context) -> int:
     rows, problems = found(args)
     if not args.json:
         print_table(COLUMNS, rows)
-    emit(args, f"{len(rows)} sandboxes", {"sandboxes": rows, "problems": problems})
+    emit(args, console.counted(len(rows), "sandbox", "sandboxes"), {"sandboxes": rows, "problems": problems})
     return 1 if problems else 0
 
 

@@ -34,7 +34,7 @@ def main(args: argparse.Namespace, context: Context) -> int:
         "dry_run": args.dry_run,
         "problems": problems,
     }
-    emit(args, f"{len(rows)} sandboxes", details)
+    emit(args, console.counted(len(rows), "sandbox", "sandboxes"), details)
     return 1 if failed or problems else 0
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from px import console
 from px.cli.answer import emit
+from px.project.state import State
 from px.workflow.status import Status, TargetStatus, gather
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def _code(args: argparse.Namespace, status: Status) -> int:
 def render(status: Status, *, everything: bool = False) -> list[str]:
     if status.root is None:
         next_action = f"  next     {status.host.next_action}"
-        return [f"No project at {status.directory}", f"  state    {status.host.state}", next_action]
+        return [f"No project at {status.directory}", next_action]
     title = f"{status.name} {status.version or ''}".rstrip()
     lines = [f"{console.paint(title, 'bold')}  ({status.root})"]
     if status.workspace:
@@ -62,13 +63,14 @@ def render(status: Status, *, everything: bool = False) -> list[str]:
 
 
 def _target(name: str, target: TargetStatus) -> list[str]:
-    colour = "green" if target.state.endswith("Consistent") else "yellow"
-    lines = [f"  {name:<8} {console.paint(target.state, colour)}: {target.reason}"]
+    state = State(target.state)
+    is_ready = state.plain is State.CONSISTENT
+    lines = [f"  {name:<8} {console.paint(state.words, 'green' if is_ready else 'yellow')}: {target.reason}"]
     if target.python:
         lines.append(f"           runtime {target.python}")
     if target.env:
         lines += [f"           env     {target.env}", f"           with    {', '.join(_chosen(target))}"]
-    if not target.state.endswith("Consistent"):
+    if not is_ready:
         lines.append(f"           next    {target.next_action}")
     return lines
 

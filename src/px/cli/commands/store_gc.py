@@ -6,6 +6,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING
 
+from px import console
 from px.cli.answer import emit
 from px.store.gc import DEFAULT_GRACE, collect
 
@@ -37,10 +38,13 @@ def duration(text: str) -> int:
 def main(args: argparse.Namespace, context: Context) -> int:
     gone = collect(context.store, grace=args.grace, dry_run=args.dry_run)
     size = sum(item.size for item in gone)
-    message = f"{'Would remove' if args.dry_run else 'Removed'} {len(gone)} items, {size / 1e6:.1f} MB"
+    verb = "Would remove" if args.dry_run else "Removed"
+    message = (
+        f"{verb} {console.counted(len(gone), 'item')}, {console.size(size)}" if gone else "There is nothing to remove"
+    )
     if not args.json:
         for item in gone if args.dry_run or args.verbose else ():
-            print(f"  {item.size / 1e6:9.1f} MB  {item.what}  ({item.reason})")
+            print(f"  {console.size(item.size):>10}  {item.what}  ({item.reason})")
         print(message)
     items = [{"what": i.what, "path": str(i.path), "size": i.size, "reason": i.reason} for i in gone]
     emit(args, message, {"dry_run": args.dry_run, "bytes": size, "items": items})

@@ -31,7 +31,7 @@ def main(args: argparse.Namespace, context: Context) -> int:
         _report(damage)
     broken = [d for d in damaged if not d.repaired]
     found = f"{len(damaged)} damaged, {len(broken)} not repaired" if damaged else "all whole"
-    message = f"{total} objects: {found}"
+    message = f"{console.counted(total, 'object')}: {found}"
     if broken:
         names = "; ".join(f"{d.kind} {d.file or d.oid[:12]}: {d.note}" for d in broken[:5])
         remedy = "Build again what needs them: px sync --force" if repair else "Repair them: px store verify"

@@ -163,8 +163,8 @@ def _own_files(root: Path) -> Iterator[str]:
     if not any(os.path.basename(path) == required for path in libraries):
         libraries += _of_directories(root)
     yield from libraries
-    for name in driver.table()["programs"]:
-        yield from (path for path in (_at(root, f"usr/bin/{name}"),) if os.path.exists(path))
+    places = [_at(root, f"{d}/{name}") for name in driver.table()["programs"] for d in driver.table()["program_places"]]
+    yield from filter(os.path.exists, places)
 
 
 def _of_ldconfig() -> list[str]:

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from px.engines.gpu.asked import ALL, check_count, choose, named
+from px.engines.gpu.driver import table
 from px.engines.gpu.find import find_driver
 from px.warm.spec import Mount
 
@@ -19,6 +20,15 @@ if TYPE_CHECKING:
 # In a directory of the sandbox's own, so that no place in the image is covered.
 LIBRARIES = "/run/px-gpu/lib"
 PROGRAMS = "/run/px-gpu/bin"
+
+
+def driver_program(name: str, engine: str) -> str | None:
+    """What to run for a program of the driver, such as nvidia-smi: it comes with the GPUs, and is in no image."""
+    if name not in table()["programs"]:
+        return None
+    if engine != "bubblewrap":
+        return name
+    return f"{PROGRAMS}/{name}" if any(file.program and name in file.names for file in find_driver().files) else None
 
 
 def add_gpus(spec: RunSpec, asked: Asked, host: Mapping[str, str]) -> RunSpec:

@@ -193,7 +193,8 @@ class Registry:
         asked = error.retry_after if isinstance(error, RegistryError) else 0.0
         seconds = min(_LONGEST_WAIT, max(asked, 0.4 * 2**n * (1 + random.random() / 2))) * self._patience  # noqa: S311
         console.debug(f"{self.host}: {error.reason}; trying again in {seconds:.1f} s")
-        time.sleep(seconds)
+        with console.waiting(f"Trying again soon, because {self.host} says: {error.reason}"):
+            time.sleep(seconds)
 
     def has_blob(self, digest: str) -> bool:
         def head() -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from px.errors import PxError
@@ -11,7 +13,6 @@ from px.project.git.shadow import failure, git, git_without_repository, locate, 
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from px.project.git.shadow import Repository
 
@@ -48,14 +49,29 @@ def _remote(directory: Path) -> str:
     return split_credentials(url)[0]
 
 
-def clone(top: Path, into: Path) -> None:
-    """A repository of its own with the commit and its history, for a build to look at."""
+def resolve(directory: Path, revision: str) -> str | None:
+    """The commit that a revision means (``HEAD~1``, a branch, a tag, the start of a hash); None if it means none."""
+    try:
+        # The brackets of git's language of revisions end in what they name: a commit, never a tree or a file.
+        found = git(directory, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}").strip()
+    except PxError:
+        return None
+    return found if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", found) else None
+
+
+def clone(top: Path, into: Path, revision: str = "") -> None:
+    """A repository of its own with the commit and its history, for a build to look at.
+
+    Of ``revision``, a full hash, if it is given; else of the commit that is checked out.
+    """
     repository = locate(top)
     if (borrowed := next(_borrowed(repository), None)) is not None:
         reason = f"The repository borrows from elsewhere ({borrowed}), and a build would see what it borrows."
         remedy = "Make it complete: git repack -a -d && rm -f .git/objects/info/alternates"
         raise failure(top, reason, remedy)
     with shadow(repository) as made:
+        if revision:
+            Path(made, "HEAD").write_text(f"{revision}\n")
         # No template: hooks have no business in it.  Not as a local clone, which would copy files and their links.
         words = ("clone", "--quiet", "--no-local", "--template=", made, os.fspath(into))
         git_without_repository(top, *words)

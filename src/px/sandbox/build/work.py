@@ -133,7 +133,8 @@ class Work:
             home="/tmp/home",  # noqa: S108 - inside the sandbox
             label=f"build-{self.artifact.name}",
         )
-        with open(os.devnull, "rb") as nothing, tidy_end(), interruptible():
+        doing = console.waiting(f"Building {self.artifact.label}")
+        with open(os.devnull, "rb") as nothing, tidy_end(), interruptible(), doing:
             engine = Bubblewrap(self.builder.store.home)
             code = engine.run(spec, stdin=nothing.fileno(), stdout=log.append, stderr=log.append)
         text = b"".join(log).decode("utf-8", "replace")

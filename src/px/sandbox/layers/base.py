@@ -199,7 +199,8 @@ def package_row(package: PinnedPackage) -> Value:
 
 
 def _os_release(tree: Path) -> Value:
-    text = (tree / "usr/lib/os-release").read_text(encoding="utf-8")
+    found = [tree / name for name in ("usr/lib/os-release", "etc/os-release") if (tree / name).is_file()]
+    text = found[0].read_text(encoding="utf-8") if found else ""
     rows = (line.partition("=") for line in text.splitlines() if "=" in line)
     return {name: "".join(shlex.split(value)) for name, _, value in rows}
 

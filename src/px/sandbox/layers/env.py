@@ -171,7 +171,9 @@ def _compile(ground: Ground, packages: Sequence[Package], keys: dict[str, str]) 
                     owner[inside] = package.oid
                     sources.append((inside, tree / path))
     compiled: dict[str, list[tuple[str, bytes]]] = {p.oid: [] for p in packages}
-    console.detail(f"compiling {len(sources)} modules of {len(packages)} packages")
+    console.detail(
+        f"compiling {console.counted(len(sources), 'module')} of {console.counted(len(packages), 'package')}"
+    )
     with store.draft() as scratch:
         for path, content in compile_sources(compiler_for(ground), sources, scratch.path):
             compiled[owner[_source_of(path)]].append((path, content))

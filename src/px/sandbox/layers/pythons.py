@@ -181,9 +181,11 @@ def fetch(context: Context, choice: Choice, scratch: Path) -> Path:
         listing.write_text(json.dumps(_listing(choice)), encoding="utf-8")
         flags += ["--no-config", "--python-downloads-json-url", listing.as_uri()]
         environment = {k: v for k, v in environment.items() if k not in _SOURCES}
-    console.info(f"Fetching CPython {choice.version} for {choice.architecture} …")
+    doing = f"Fetching CPython {choice.version} for {choice.architecture}"
+    console.info(f"{doing} …")
     asked = [uv.find_uv(), "--color", "never", "--no-progress", *(["--offline"] if context.offline else [])]
-    done = process.run([*asked, "python", "install", *flags, choice.key], cwd=context.root, env=environment)
+    command = [*asked, "python", "install", *flags, choice.key]
+    done = process.run(command, cwd=context.root, env=environment, doing=doing)
     # uv keeps an archive before it has looked at its hash: only what it could install is verified.
     archive = _kept(Path(kept), choice) if done.ok else None
     if archive is None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
+from px import console
 from px.platforms import machine_of
+from px.sandbox.layers.system import closure
 from px.sandbox.needs.capabilities import table
 from px.sandbox.needs.merged import base_sonames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from px.debian.lock import BaseLock
     from px.sandbox.definition import Derived
     from px.sandbox.layers.layer import Layer
     from px.sandbox.manifest import SandboxManifest
@@ -29,6 +32,8 @@ class ExplainedCapability:
     explicit: bool
     """Named in the manifest: as true if it is in the sandbox, as false if it is not."""
     reasons: tuple[Reason, ...]
+    packages: tuple[str, ...] = ()
+    """The system packages that it adds to the base, if it is in the sandbox."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ def explain(derived: Derived, layers: Sequence[Layer]) -> Explanation:
         base_why=base_reason(derived.manifest),
         architecture=derived.base.architecture,
         auto=derived.manifest.auto,
-        capabilities=present,
+        capabilities=tuple(replace(one, packages=_brought(derived.base.lock, one.name)) for one in present),
         disabled=disabled,
         not_inferred=left_out,
         unknown=_absent(derived, layers),
@@ -97,6 +102,10 @@ def explain(derived: Derived, layers: Sequence[Layer]) -> Explanation:
         sbx_version=derived.definition.sbx_version,
         warnings=(derived.warning,) if derived.warning else (),
     )
+
+
+def _brought(lock: BaseLock, capability: str) -> tuple[str, ...]:
+    return tuple(sorted(set(closure(lock, capability)[0]) - set(lock.base)))
 
 
 def _absent(derived: Derived, layers: Sequence[Layer]) -> tuple[Unknown, ...]:
@@ -170,14 +179,14 @@ def _capabilities(rows: Sequence[ExplainedCapability], written: str, *, verbose:
     for row in rows:
         sources = [f"[tool.px.sandbox.capabilities].{row.name} = {written}"] if row.explicit else []
         would = "would have been inferred: " if written == "false" else ""
-        sources += list(_limited([would + _reason(r) for r in row.reasons], verbose=verbose))
+        sources += list(_limited([would + reason_line(r) for r in row.reasons], verbose=verbose))
         if written == "false" and not row.reasons:
             sources.append("nothing in this env asks for it")
         for i, source in enumerate(sources):
             yield f"  {row.name if i == 0 else '':<{width}}{source}"
 
 
-def _reason(reason: Reason) -> str:
+def reason_line(reason: Reason) -> str:
     return f"{'lock' if reason.source == 'lock' else 'file'}: {reason.text}"
 
 
@@ -188,8 +197,8 @@ def _packages(e: Explanation, *, verbose: bool) -> Iterator[str]:
         yield from names if verbose else [_wrapped(e.packages)]
     if e.layers:
         total = sum(layer.size for layer in e.layers)
-        sizes = ", ".join(f"{layer.what} {layer.size / 1e6:.1f} MB" for layer in e.layers)
-        yield from ("", f"Size: {total / 1e6:.1f} MB unpacked ({sizes})")
+        sizes = ", ".join(f"{layer.what} {console.size(layer.size)}" for layer in e.layers)
+        yield from ("", f"Size: {console.size(total)} unpacked ({sizes})")
 
 
 def _wrapped(packages: Sequence[SystemPackage]) -> str:

@@ -54,9 +54,8 @@ class Audit:
 
     @property
     def summary(self) -> str:
-        return (
-            f"{console.counted(len(self.findings), 'finding')} in {self.packages} packages, {len(self.ignored)} ignored"
-        )
+        found, packages = console.counted(len(self.findings), "finding"), console.counted(self.packages, "package")
+        return f"{found} in {packages}, {len(self.ignored)} ignored"
 
     def as_json(self) -> dict[str, object]:
         rows = {"findings": self.findings, "ignored": self.ignored}

@@ -52,8 +52,8 @@ def export(situation: Situation, path: Path, architectures: Sequence[str], files
     store = situation.context.store
     blobs = Blobs(store.home)
     found = collect(situation, architectures)
-    console.info(f"Packing {console.counted(len(found), 'object')} …")
-    objects = [pack_object(store, blobs, name, oid) for name, oid in found.items()]
+    with console.waiting(f"Packing {console.counted(len(found), 'object')}", at_once=True):
+        objects = [pack_object(store, blobs, name, oid) for name, oid in found.items()]
     more = [_file(blobs, file) for file in _files(files)] if files else []
     manifest = manifest_of(blobs, BUNDLE, objects, more)
     named = {_VERSION: __version__, "org.opencontainers.image.ref.name": "latest"}
@@ -95,7 +95,8 @@ def take_bundle(store: Store, text: str, digest: str = "", files: Path | None = 
     try:
         manifest = read_document(source, tops[0])
         wanted = documents_in(manifest, BUNDLE)
-        taken = take_all(store, source, wanted)
+        with console.waiting(f"Taking {console.counted(len(wanted), 'object')} from {text}"):
+            taken = take_all(store, source, wanted)
         titled = [at for row in manifest["layers"] if TITLE in (at := Descriptor.read(row)).annotations]
         kept = [_keep(source, at, files) for at in titled] if files else []
     except DamagedError as e:

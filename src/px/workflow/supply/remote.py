@@ -83,8 +83,8 @@ class Cache:
         source = RegistrySource(self.registry)
         tag, self.tag = self.tag, ""
         if tag and (found := self._manifest(tag)):
-            console.info(f"Fetching {console.counted(len(found), 'object')} from the cache …")
-            take_all(store, source, found, _check_signature)
+            with console.waiting(f"Fetching {console.counted(len(found), 'object')} from the cache", at_once=True):
+                take_all(store, source, found, _check_signature)
         oid = store.lookup(name.kind, name.key, ask=False)
         if oid is None and (found := self._manifest(tag_of(name))) and name in found:
             oid = take(store, source, name, found[name], _check_signature)

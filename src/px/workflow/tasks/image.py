@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from px import console
 from px.errors import PxError
 from px.oci.registry.client import Registry
 from px.oci.registry.push import reported
@@ -114,11 +113,7 @@ def _reached(repository: Reference, *, insecure: bool) -> Registry:
 def _one_at_a_time(context: Context) -> Iterator[None]:
     """Two runs that start together push one image once: the second finds it there."""
     name = re.sub(r"[^a-z0-9]+", "-", str(context.root).lower())[-80:]
-
-    def waiting() -> None:
-        console.info("Waiting for another run that pushes the project's image …")
-
-    with locked(context.home.locks / f"tasks-{name}", on_wait=waiting):
+    with locked(context.home.locks / f"tasks-{name}", "Waiting for another run that pushes the project's image"):
         yield
 
 

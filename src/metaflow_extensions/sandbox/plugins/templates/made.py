@@ -133,10 +133,8 @@ def _alone(provider: str, name: str) -> Iterator[None]:
     from px.home import Home
     from px.store.locks import locked
 
-    def waiting() -> None:
-        _say(f"Waiting for another task, which makes the template {name} at {provider} …")
-
-    with locked(Home.from_environment().sandbox / "templates" / f"{name}.lock", on_wait=waiting):
+    waiting = f"Waiting for another task, which makes the template {name} at {provider}"
+    with locked(Home.from_environment().sandbox / "templates" / f"{name}.lock", waiting):
         yield
 
 

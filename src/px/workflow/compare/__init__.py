@@ -1,0 +1,1 @@
+"""Two sandboxes side by side: which two are meant, and what is in each."""
