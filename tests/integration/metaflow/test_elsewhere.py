@@ -170,7 +170,7 @@ def test_retry_timeout_catch_and_a_wide_foreach(way: Way) -> None:
                             f"str({run}['late'].task.data.too_late), len(list({run}['wide']))]")  # fmt: skip
     assert found[0] == 1
     assert found[1] == [n * n for n in range(way.width)]
-    assert "timed out after 0 hours, 1 minutes, 1 seconds" in found[2]
+    assert "timed out after 0 hours, 0 minutes, 61 seconds" in found[2]
     assert found[3] == way.width
 
 

@@ -34,9 +34,9 @@ class EndsElsewhereFlow(FlowSpec):
     def again(self):
         from metaflow import current
 
-        self.attempt = current.retry_count
         if current.retry_count == 0:
             raise ValueError("the first attempt fails")
+        self.attempt = current.retry_count
         self.items = list(range(self.width))
         self.next(self.wide, foreach="items")
 
