@@ -11,7 +11,7 @@ import json
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -200,16 +200,22 @@ NOTHING = Flags(
 
 def inspect(context: Context) -> Situation:
     """Look at everything; uv is asked about the lock only when the files changed since it last said yes."""
+    found = glance(context)
+    asked = (os.fspath(context.project.root), found.inputs)
+    if not (found.lock_matches or asked in _MATCHED or locks.matches_manifest(context)):
+        return found
+    found.record.locked = found.inputs
+    _MATCHED.add(asked)
+    return replace(found, lock_matches=True)
+
+
+def glance(context: Context) -> Situation:
+    """As :func:`inspect`, but without uv: the lock matches if px knows it, and perhaps otherwise too."""
     project = context.project
     record = load(context.home, project.root)
     moved = record.look(project)
     inputs = digest(record.parts)
-    asked = (os.fspath(project.root), inputs)
-    matches = record.locked == inputs or asked in _MATCHED or locks.matches_manifest(context)
-    if matches:
-        record.locked = inputs
-        _MATCHED.add(asked)
-    return Situation(context, record, inputs, matches, moved)
+    return Situation(context, record, inputs, record.locked == inputs, moved)
 
 
 def remember(situation: Situation, target: Target, built: Built) -> None:

@@ -56,6 +56,8 @@ class Cache:
     """Where it has everything that is going to be asked for; empty if that is not known, or was fetched."""
     gone: bool = False
     """It failed: it is not asked again in this process."""
+    asked: set[str] = field(default_factory=set)
+    """The tags of that kind that it was asked for."""
     _absent: set[tuple[str, str]] = field(default_factory=set)
     _asking: threading.Lock = field(default_factory=threading.Lock)
 
@@ -82,6 +84,7 @@ class Cache:
     def _take(self, store: Store, name: ObjectName) -> str | None:
         source = RegistrySource(self.registry)
         tag, self.tag = self.tag, ""
+        self.asked.add(tag)
         if tag and (found := self._manifest(tag)):
             with console.waiting(f"Fetching {console.counted(len(found), 'object')} from the cache", at_once=True):
                 take_all(store, source, found, _check_signature)
@@ -127,8 +130,8 @@ def ask_cache(context: Context) -> None:
 def expect(situation: Situation, selection: Selection, architecture: str) -> None:
     """Say what will be built next: the first object of it that is missing brings all that the cache has."""
     cache = situation.context.store.remote
-    if isinstance(cache, Cache):
-        cache.tag = set_tag(situation, selection, architecture)
+    if isinstance(cache, Cache) and (tag := set_tag(situation, selection, architecture)) not in cache.asked:
+        cache.tag = tag
 
 
 def set_tag(situation: Situation, selection: Selection, architecture: str) -> str:
