@@ -200,13 +200,7 @@ NOTHING = Flags(
 
 def inspect(context: Context) -> Situation:
     """Look at everything; uv is asked about the lock only when the files changed since it last said yes."""
-    found = glance(context)
-    asked = (os.fspath(context.project.root), found.inputs)
-    if not (found.lock_matches or asked in _MATCHED or locks.matches_manifest(context)):
-        return found
-    found.record.locked = found.inputs
-    _MATCHED.add(asked)
-    return replace(found, lock_matches=True)
+    return checked(glance(context))
 
 
 def glance(context: Context) -> Situation:
@@ -216,6 +210,16 @@ def glance(context: Context) -> Situation:
     moved = record.look(project)
     inputs = digest(record.parts)
     return Situation(context, record, inputs, record.locked == inputs, moved)
+
+
+def checked(found: Situation) -> Situation:
+    """The same, with uv's word on the lock where px does not know it."""
+    asked = (os.fspath(found.project.root), found.inputs)
+    if not (found.lock_matches or asked in _MATCHED or locks.matches_manifest(found.context)):
+        return found
+    found.record.locked = found.inputs
+    _MATCHED.add(asked)
+    return replace(found, lock_matches=True)
 
 
 def remember(situation: Situation, target: Target, built: Built) -> None:

@@ -18,7 +18,7 @@ from px.errors import PxError
 from px.platforms import host_architecture
 from px.project import lock as locks
 from px.project import state as rules
-from px.project.situation import Situation, damaged, glance, inspect, link, load, remember
+from px.project.situation import Situation, checked, damaged, glance, inspect, link, load, remember
 from px.project.state import State, Target
 from px.store.files import disk_errors, write_atomically
 from px.store.locks import collection_off
@@ -72,8 +72,9 @@ def ensure(context: Context, wish: Wish) -> Ready[Built]:
     """Bring the project to Consistent as far as the command may, or refuse with what to do instead."""
     context = serving(context, wish.target)
     rules.check_frozen(wish.command, context.frozen_by)
-    _expect(context, wish)
-    situation = inspect(context)
+    seen = glance(context)
+    _expect(seen, wish)
+    situation = checked(seen)
     flags = situation.flags(wish.target, wish.selection)
     allowed = rules.permit(wish.command, flags, frozen_by=context.frozen_by, target=wish.target)
     if not allowed.must_build and (known := _known(situation, wish)) and not _record_is_old(situation, known):
@@ -87,12 +88,11 @@ def ensure(context: Context, wish: Wish) -> Ready[Built]:
         return _build(context.look_again(), wish)
 
 
-def _expect(context: Context, wish: Wish) -> None:
+def _expect(situation: Situation, wish: Wish) -> None:
     """Tell the shared cache what a new project will need.  uv needs the base first: all the rest comes with it."""
-    if context.store.remote is None:
+    if situation.context.store.remote is None:
         return
-    situation = glance(context)
-    if situation.built(wish.target) is None and context.project.lock.is_file():
+    if situation.built(wish.target) is None and situation.project.lock.is_file():
         from px.workflow.supply.remote import expect
 
         expect(situation, wish.selection or situation.selection(wish.target), host_architecture())

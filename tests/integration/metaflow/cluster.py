@@ -6,9 +6,7 @@ Everything is in a network namespace that has loopback and nothing else: what is
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
 import urllib.request
@@ -28,7 +26,7 @@ from tests.support.dockerd import DockerEngine, running_docker
 from tests.support.needs import need
 from tests.support.offline import no_network
 
-from .conftest import FLOWS, Done, _clean, _wait_for, metadata_service, s3_server
+from .conftest import FLOWS, Done, _clean, _finished, _started, _wait_for, metadata_service, s3_server
 
 MANIFEST = """\
 [project]
@@ -57,25 +55,12 @@ class Cluster:
 
     def popen(self, file: str, *args: str, **env: str) -> subprocess.Popen[str]:
         with no_network():
-            return subprocess.Popen(
-                [sys.executable, file, *args],
-                cwd=self.project.root,
-                env={**self.env, **env},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                start_new_session=True,
-            )
+            return _started([sys.executable, file, *args], self.project.root, {**self.env, **env})
 
     def flow(self, file: str, *args: str, **env: str) -> Done:
         """Run a flow of the project to its end, however it ends."""
         process = self.popen(file, *args, **env)
-        try:
-            output, _ = process.communicate(timeout=PATIENCE)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
+        output, _ = _finished(process, PATIENCE)
         return Done(process.returncode, output)
 
     def run(self, file: str, *args: str, **env: str) -> Done:

@@ -90,16 +90,8 @@ class Workspace:
 
     def popen(self, flow: str, *args: str, **env: str) -> subprocess.Popen[str]:
         """Start a flow, of :func:`flows` or ``../…``; the test reads its output (both streams) and ends it."""
-        return subprocess.Popen(
-            [self.python, flow if flow.startswith("../") else str(flows() / flow), *args],
-            cwd=self.root,
-            env={**self.env, **env},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        file = flow if flow.startswith("../") else str(flows() / flow)
+        return _started([self.python, file, *args], self.root, {**self.env, **env})
 
     def run(self, flow: str, *args: str, **env: str) -> Done:
         """Run a flow that must succeed."""
@@ -133,10 +125,24 @@ class Workspace:
         return json.loads(done.stdout.splitlines()[-1])
 
 
-def _finished(process: subprocess.Popen[str]) -> tuple[str, str]:
+def _started(command: list[str], cwd: Path, env: dict[str, str]) -> subprocess.Popen[str]:
+    """A flow in a session of its own, so that all that it starts can be ended with it; both streams are one."""
+    return subprocess.Popen(
+        command,
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def _finished(process: subprocess.Popen[str], seconds: int = 240) -> tuple[str, str]:
     """What the flow said to its end; a flow that hangs is killed with all that it started, and is a failure."""
     try:
-        return process.communicate(timeout=240)
+        return process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         raise

@@ -41,7 +41,7 @@ def test_another_home_of_px_is_not_there_anyway(tmp_path: Path, monkeypatch: pyt
     mounts = Mounts(Home(tmp_path / "home"))
     mounts.share_working_tree(tmp_path / "work/flow.py", "")
     assert mounts.hidden == []
-    assert targets(mounts) == [str(tmp_path / "work"), *(f"{tmp_path}/work/{name}" for name in (".git", ".px"))]
+    assert targets(mounts) == [str(tmp_path / "work"), *(str(tmp_path / "work" / name) for name in (".git", ".px"))]
 
 
 def test_a_flow_in_the_home_of_px_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 from px.errors import PxError
 from px.project.git.history import clone, resolve
 from px.project.git.shadow import repository_of
-from px.project.parts import digest
 from px.project.selection import Selection
-from px.project.situation import Situation, load
+from px.project.situation import glance, load
 from px.project.state import Target
 from px.sandbox.definition import derive
 from px.sandbox.image import ensure_layers
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from px.project.context import Context
     from px.project.discovery import Project
+    from px.project.situation import Situation
     from px.sandbox.definition import Derived
 
 
@@ -81,11 +81,9 @@ def _checked_out(root: Path, commit: str) -> Iterator[tuple[Path, Path]]:
 
 def _as_committed(context: Context, revision: str) -> Situation:
     """The project of a clone, with a lock that counts as it is."""
-    record = load(context.home, context.project.root)
-    record.look(context.project)
     if not context.project.lock.is_file():
         raise PxError("PX102", lock=context.project.lock.name, reason=f"There is none in commit {revision}.")
-    return Situation(context, record, digest(record.parts), lock_matches=True)
+    return replace(glance(context), lock_matches=True)
 
 
 def _chosen(envs: object, project: Project) -> Selection:
