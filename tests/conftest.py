@@ -17,7 +17,15 @@ REPO = Path(__file__).resolve().parent.parent
 
 
 def pytest_configure() -> None:
-    """Tests that were started in the background, or with nohup, still end what they start by signals."""
+    """Make tests and fixtures of every scope independent of the shell that started them.
+
+    px does not lock where CI is set; ``tests.support.needs`` hears of it from PX_CI, in each of xdist's processes.
+    Programs that were started in the background, or with nohup, ignore signals, and so would what they start.
+    """
+    if needs.IN_CI:
+        os.environ["PX_CI"] = "1"
+    for name in ("CI", "PX_ENGINE", "VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT", "PYTHONPATH"):
+        os.environ.pop(name, None)
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
@@ -56,9 +64,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Genera
 def _clean_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """No test sees the developer's own px home, or thinks that it runs in CI because the tests do."""
-    for name in ("CI", "PX_CI", "PX_ENGINE", "VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT", "PYTHONPATH"):
-        monkeypatch.delenv(name, raising=False)
+    """No test sees the developer's own px home."""
+    monkeypatch.delenv("PX_CI", raising=False)
     monkeypatch.setenv("PX_HOME", str(tmp_path / "px-home"))
     # On a busy machine anything may take longer than two seconds: tests compare what px says to the letter.
     monkeypatch.setenv("PX_PATIENCE", "3600")

@@ -28,7 +28,7 @@ from px.warm.spec import Limits
 from tests.support import apt, machine
 from tests.support.machine import Check, every, runs
 
-# Read when the tests begin: each test runs without these variables, because px looks at CI as well.
+# Read when the tests begin: they run without these variables (tests/conftest.py).
 IN_CI = any(os.environ.get(name, "").lower() not in ("", "0", "false") for name in ("PX_CI", "CI"))
 
 OCI_SCHEMAS = Path("/usr/share/gocode/src/github.com/opencontainers/image-spec/schema")

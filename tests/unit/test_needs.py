@@ -75,7 +75,7 @@ def test_nor_may_a_whole_module_in_ci(tmp_path: Path) -> None:
 
 def test_the_ci_script_says_that_it_is_ci_and_makes_the_tests(tmp_path: Path) -> None:
     make = tmp_path / "make"
-    make.write_text('#!/bin/sh\necho "$PX_CI" "$@"\n')
+    make.write_text('#!/bin/sh\necho "$CI" "$@"\n')
     make.chmod(0o755)
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     assert subprocess.run([REPO / ".ci/run"], env=env, capture_output=True, check=True).stdout == b"1 test\n"
