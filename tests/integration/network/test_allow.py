@@ -216,6 +216,7 @@ print(hashlib.sha256(received).hexdigest(), hashlib.sha256(data).hexdigest())
 
 def test_a_server_that_is_not_there_and_one_that_breaks_off(world: World) -> None:
     def break_off(connection: socket.socket) -> None:
+        connection.recv(1)  # from here on the connection stands: px must not call it one that could not be made
         connection.sendall(b"half")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
 
@@ -226,6 +227,7 @@ def test_a_server_that_is_not_there_and_one_that_breaks_off(world: World) -> Non
         + """
 attempt("shop.example", 9003)
 s = socket.create_connection(("shop.example", 9002))
+s.sendall(b"?")
 try:
     while s.recv(100): pass
     print("an ordinary end")
