@@ -112,7 +112,8 @@ class Http:
         self._insecure = insecure_hosts
         self._extra_ca = extra_ca
         self._connections = connections
-        self._pools: dict[tuple[str | None, bool], urllib3.PoolManager] = {}
+        self._pools: dict[tuple[str | None, bool, int], urllib3.PoolManager] = {}
+        """A copy of this process has connections of its own."""
         self._lock = threading.Lock()
 
     def request(
@@ -220,10 +221,11 @@ class Http:
         # A proxy and the choice not to check certificates are properties of a pool, so each pair has its own.
         proxy = proxy_for(parts.scheme, parts.hostname or "")
         insecure = (parts.hostname or "") in self._insecure
+        key = (proxy, insecure, os.getpid())
         with self._lock:
-            if (proxy, insecure) not in self._pools:
-                self._pools[proxy, insecure] = self._make_pool(proxy, insecure=insecure)
-            return self._pools[proxy, insecure]
+            if key not in self._pools:
+                self._pools[key] = self._make_pool(proxy, insecure=insecure)
+            return self._pools[key]
 
     def _make_pool(self, proxy: str | None, *, insecure: bool) -> urllib3.PoolManager:
         context = tls_context(self._extra_ca)

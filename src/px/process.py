@@ -1,9 +1,11 @@
-"""The only way in which px starts another program and waits for it."""
+"""The only ways in which px starts another program, or another process of its own, and waits for it."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING
 from px import console
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 
@@ -57,6 +59,30 @@ def run(
     return Finished(done.returncode, *said)
 
 
+@contextmanager
+def beside(work: Callable[[], object]) -> Iterator[bool]:
+    """Do the work in another process during the block, if that can be: Python's threads share one processor.
+
+    What it could not do is for the caller to see afterwards, and to do again, with its errors.
+    """
+    # A copy of a process with threads may wait for ever for what one of them held.
+    child = os.fork() if threading.active_count() == 1 else None
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    try:
+        yield child is not None
+    except BaseException:
+        if child:
+            os.kill(child, signal.SIGTERM)
+        raise
+    finally:
+        if child:
+            os.waitpid(child, 0)
+
+
 class _TerminatedError(BaseException):
     """SIGTERM or SIGHUP arrived.  A BaseException, so that no ``except Exception`` on the way stops it."""
 
@@ -67,8 +93,6 @@ def tidy_end() -> Iterator[None]:
 
     Without this the signals end Python at once, and half-written files stay on the disk.
     """
-    import signal
-    import threading
 
     def stop(number: int, _: object) -> None:
         raise _TerminatedError(number)
@@ -93,8 +117,6 @@ def tidy_end() -> Iterator[None]:
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Let Ctrl-C end px, and what it runs in a sandbox with it: passed on inside, it would be one more way to fail."""
-    import signal
-    import threading
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt

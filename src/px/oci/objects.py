@@ -20,6 +20,7 @@ from px.http import FetchError
 from px.oci.compress import METHODS, ZSTD, compress
 from px.oci.documents import EMPTY_TYPE, FORMATS, NOT_VALID, OCI, Descriptor, Json, digest_of, encode
 from px.oci.registry.client import RegistryError
+from px.process import beside
 from px.store.canonical import oid_of
 from px.store.objects import tree_spec
 from px.store.tree import native
@@ -27,6 +28,7 @@ from px.store.tree import native
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from px.console import Work
     from px.oci.blobs import Blobs
     from px.oci.sources import Source
     from px.store.objects import Draft, Payload, Store
@@ -149,19 +151,29 @@ def documents_in(manifest: Json, kind: str) -> dict[ObjectName, Descriptor]:
 
 
 def take_all(
-    store: Store, source: Source, wanted: dict[ObjectName, Descriptor], check: Check | None = None
+    store: Store,
+    source: Source,
+    wanted: dict[ObjectName, Descriptor],
+    check: Check | None = None,
+    *,
+    doing: Work,
 ) -> dict[ObjectName, str]:
     """Take objects that the store lacks, several at a time.  The first that is not what it should be is an error."""
-    missing = {name: at for name, at in wanted.items() if store.lookup(name.kind, name.key, ask=False) is None}
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        # The largest first, so that no large one is left alone at the end.
-        names = sorted(missing, key=lambda n: -missing[n].size)
-        futures = {name: pool.submit(take, store, source, name, missing[name], check) for name in names}
+    lacking = [name for name in wanted if store.lookup(name.kind, name.key, ask=False) is None]
+    # The largest first, so that no large one is left alone at the end.
+    names = sorted(lacking, key=lambda name: -wanted[name].size)
+
+    def take_one(name: ObjectName) -> str:
+        return take(store, source, name, wanted[name], check)
+
+    with beside(lambda: [take_one(name) for name in names[:1]]) as apart, doing, ThreadPoolExecutor(AT_ONCE) as pool:
+        futures = {name: pool.submit(take_one, name) for name in (names[1:] if apart else names)}
         try:
-            return {name: future.result() for name, future in futures.items()}
+            taken = {name: future.result() for name, future in futures.items()}
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+    return {name: taken.get(name) or store.lookup(name.kind, name.key, ask=False) or take_one(name) for name in names}
 
 
 def take(store: Store, source: Source, name: ObjectName, at: Descriptor, check: Check | None = None) -> str:

@@ -95,8 +95,8 @@ def take_bundle(store: Store, text: str, digest: str = "", files: Path | None = 
     try:
         manifest = read_document(source, tops[0])
         wanted = documents_in(manifest, BUNDLE)
-        with console.waiting(f"Taking {console.counted(len(wanted), 'object')} from {text}"):
-            taken = take_all(store, source, wanted)
+        doing = console.waiting(f"Taking {console.counted(len(wanted), 'object')} from {text}")
+        taken = take_all(store, source, wanted, doing=doing)
         titled = [at for row in manifest["layers"] if TITLE in (at := Descriptor.read(row)).annotations]
         kept = [_keep(source, at, files) for at in titled] if files else []
     except DamagedError as e:

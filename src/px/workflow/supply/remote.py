@@ -86,8 +86,8 @@ class Cache:
         tag, self.tag = self.tag, ""
         self.asked.add(tag)
         if tag and (found := self._manifest(tag)):
-            with console.waiting(f"Fetching {console.counted(len(found), 'object')} from the cache", at_once=True):
-                take_all(store, source, found, _check_signature)
+            doing = console.waiting(f"Fetching {console.counted(len(found), 'object')} from the cache", at_once=True)
+            take_all(store, source, found, _check_signature, doing=doing)
         oid = store.lookup(name.kind, name.key, ask=False)
         if oid is None and (found := self._manifest(tag_of(name))) and name in found:
             oid = take(store, source, name, found[name], _check_signature)
