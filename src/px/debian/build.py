@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -99,12 +100,11 @@ def _unpack(
         with (
             # Downloads come in the order of unpacking, so that the first packages are unpacked while others arrive.
             arriving(store, lock, unpacking_order(new)) as place,
-            console.progress(label, size) as bar,
+            console.progress(label, size) if new else nullcontext() as bar,
         ):
             counted = {p.sha256: p.size for p in new}
-            return unpack_all(
-                image, packages, place, replace(how, on_done=lambda p: bar.advance(counted.get(p.sha256, 0)))
-            )
+            on_done = (lambda p: bar.advance(counted.get(p.sha256, 0))) if bar else how.on_done
+            return unpack_all(image, packages, place, replace(how, on_done=on_done))
     except BadPackageError as e:
         if e.damaged:
             # Otherwise every further try would find the same damaged file in the store.
