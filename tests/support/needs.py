@@ -102,6 +102,7 @@ NEEDS = {
     ),
     "umoci": _program("umoci", "--version"),
     "update-alternatives": _program("update-alternatives", "--version", packages=("dpkg",)),
+    "vim": _program("vim.tiny", "--version", packages=("vim-tiny",)),
     "zsh": Need(runs("zsh", "--version"), ("zsh",), long=True),
     "user namespaces": Need(runs("unshare", "--user", "--map-root-user", "true"), hint="px doctor"),
 }
