@@ -59,6 +59,16 @@ def run(
     return Finished(done.returncode, *said)
 
 
+_ENDS = (signal.SIGINT, signal.SIGTERM)
+
+
+def _end_once(*_: object) -> None:
+    """Ctrl-C comes from the terminal and from the process that waits: the second must not cut the tidying short."""
+    for number in _ENDS:
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 @contextmanager
 def beside(work: Callable[[], object]) -> Iterator[bool]:
     """Do the work in another process during the block, if that can be: Python's threads share one processor.
@@ -69,6 +79,8 @@ def beside(work: Callable[[], object]) -> Iterator[bool]:
     child = os.fork() if threading.active_count() == 1 else None
     if child == 0:
         try:
+            for number in _ENDS:
+                signal.signal(number, _end_once)
             work()
         finally:
             os._exit(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -39,10 +40,24 @@ def test_its_errors_are_nobodys(tmp_path: Path, capfd: pytest.CaptureFixture[str
 
 
 @pytest.mark.usefixtures("alone")
-def test_an_error_in_the_block_ends_the_work() -> None:
-    started = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), beside(lambda: time.sleep(600)):
+def test_an_error_in_the_block_ends_the_work_which_tidies_up(tmp_path: Path) -> None:
+    def work() -> None:
+        (tmp_path / "draft").touch()
+        try:
+            time.sleep(600)
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)  # Ctrl-C comes twice
+            (tmp_path / "draft").unlink()
+
+    def interrupted() -> None:
+        while not (tmp_path / "draft").exists():
+            time.sleep(0.01)
         raise KeyboardInterrupt
+
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), beside(work):
+        interrupted()
+    assert not (tmp_path / "draft").exists()
     assert time.monotonic() - started < 300, "it waited for the work"
 
 
