@@ -101,8 +101,8 @@ SHOP = (
         "README.md", "px run --sandbox pytest", "px sandbox explain", "px sync --sandbox --frozen && px test --sandbox"
     ),
     *on(CI, "px sync --sandbox --frozen", "px test --sandbox"),
-    *on("docs/how-to/other-programs.md"),
     *on("docs/reference/network.md"),
+    *on("docs/how-to/other-programs.md"),
 )
 PLAIN = on("README.md", "px run pytest")
 FIRST = on(TUTORIAL)
@@ -111,6 +111,7 @@ PINNING = (
     *on(PINS),
     *on(UPGRADE, "px sandbox pin", "px sandbox update", "px sync --sandbox"),
     *on("docs/reference/bases.md", "px sandbox pin"),
+    *on("docs/how-to/use-a-provider.md", "px sandbox add apt", "px sandbox pin", "px sandbox remove apt"),
     *on(CI, "px sandbox outdated --security", "px sandbox audit --advisories advisories/ --sarif audit.sarif"),
     *on(AUDIT, without=UNRUN),
 )

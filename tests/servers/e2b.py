@@ -2,8 +2,8 @@
 
 Point the SDK here with ``E2B_API_URL`` and ``E2B_SANDBOX_URL``.  A template of an image with a digest is that image,
 pulled and unpacked, without its variables; all others are one image.  The real builder also installs programs of its
-own with apt; this one does not.  It fails closed on egress lists, pausing, volumes, MCP and identity tokens, and on
-every field it does not know.
+own with apt; this one only refuses an image in which that would fail at once.  It fails closed on egress lists,
+pausing, volumes, MCP and identity tokens, and on every field it does not know.
 """
 
 from __future__ import annotations
@@ -171,14 +171,15 @@ class E2B:
         self._authorized(request)
         body = await request.json()
         only_known(body, {"fromImage", "fromTemplate", "force", "steps"})
-        self.provider.build(self.provider.template(request.match_info["id"]), body.get("fromImage") or "")
+        self.provider.build(self.provider.template(request.match_info["id"]), body.get("fromImage") or "", _refusal)
         return web.Response(status=202)
 
     async def template_status(self, request: web.Request) -> web.Response:
         self._authorized(request)
         template = self.provider.template(request.match_info["id"])
         answer = {"templateID": template.id, "buildID": template.build, "status": template.state}
-        reason = {"reason": {"message": "the image could not be unpacked"}} if template.state == "error" else {}
+        message = template.reason or "the image could not be unpacked"
+        reason = {"reason": {"message": message}} if template.state == "error" else {}
         return web.json_response({**answer, **reason, "logs": [], "logEntries": []})
 
     async def template_list(self, request: web.Request) -> web.Response:
@@ -286,6 +287,13 @@ class E2B:
             return web.json_response({"code": "not_found", "message": "process not found"}, status=404)
         process.kill()
         return web.json_response({})
+
+
+def _refusal(image: Pulled) -> str:
+    """What the real builder runs first must be there: dpkg's questions, then apt."""
+    wanted = ("usr/bin/dpkg-query", "usr/bin/apt-get", "usr/bin/passwd", "var/lib/dpkg/status")
+    missing = [path for path in wanted if not any((layer / path).is_file() for layer in image.layers)]
+    return f"provisioning failed: the image has no {', '.join(missing)}" if missing else ""
 
 
 def _template(template: Template) -> dict[str, Any]:

@@ -75,6 +75,8 @@ class Template:
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     build: str = field(default_factory=lambda: str(uuid.uuid4()))
     state: str = "building"
+    reason: str = ""
+    """Why its image was refused."""
     image: Pulled | None = None
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat())
 
@@ -119,13 +121,13 @@ class Provider:
             raise failure(404, f"template {text!r} not found")
         return found
 
-    def build(self, template: Template, reference: str) -> None:
-        """Pull and unpack the image; the answer does not wait for it."""
-        task = asyncio.create_task(self._build(template, reference))
+    def build(self, template: Template, reference: str, refuse: Callable[[Pulled], str] = lambda _: "") -> None:
+        """Pull and unpack the image, and ``refuse`` it or not; the answer does not wait for it."""
+        task = asyncio.create_task(self._build(template, reference, refuse))
         self.building.add(task)
         task.add_done_callback(self.building.discard)
 
-    async def _build(self, template: Template, reference: str) -> None:
+    async def _build(self, template: Template, reference: str, refuse: Callable[[Pulled], str]) -> None:
         await asyncio.sleep(self.faults.build_delay)
         try:
             self.maybe_fail("fail_build")
@@ -133,7 +135,8 @@ class Provider:
         except (web.HTTPException, PxError):
             template.state = "error"
         else:
-            template.state = "ready"
+            template.reason = refuse(template.image) if template.image else ""
+            template.state = "error" if template.reason else "ready"
 
     def maybe_fail(self, fault: str) -> None:
         left: int = getattr(self.faults, fault)

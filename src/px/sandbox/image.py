@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from px import __version__, console
 from px.errors import PxError
 from px.sandbox.definition import SBX_VERSION, SandboxDefinition
+from px.sandbox.layers import apt
 from px.sandbox.layers.base import ensure_bytecode_layer
 from px.sandbox.layers.env import ensure_env_layers
 from px.sandbox.layers.layer import Layer
@@ -79,8 +80,10 @@ def ensure_layers(derived: Derived) -> tuple[Layer, ...]:
     """Every layer of the image, from the bottom up."""
     ground, base = derived.ground, derived.base
     store = ground.context.store
-    found: list[Layer | None] = [base, ensure_bytecode_layer(store, base)]
-    found.append(ensure_system_layer(store, base, derived.capabilities))
+    system = ensure_system_layer(store, base, derived.capabilities)
+    found: list[Layer | None] = [base, ensure_bytecode_layer(store, base), system]
+    if system is not None and apt.CAPABILITY in derived.capabilities:
+        found.append(apt.ensure_database_layer(store, base, [system]))
     found += ensure_runtime_layers(ground)
     found += ensure_env_layers(ground, derived.profile)
     return tuple(layer for layer in found if layer is not None)

@@ -44,15 +44,18 @@ def added_to(labels: dict[str, str]) -> frozenset[str]:
     return frozenset(_words(labels.get(f"{LABEL}added", "")))
 
 
-def task_labels(datastore: str, pins: Sequence[str]) -> dict[str, str]:
+def task_labels(datastore: str, pins: Sequence[str], *, apt: bool = False) -> dict[str, str]:
     """The tasks of Metaflow that an image is for, and what it has for them beside the lock."""
-    return {f"{LABEL}tasks": datastore, f"{LABEL}task_packages": ",".join(pins)}
+    found = {f"{LABEL}tasks": datastore, f"{LABEL}task_packages": ",".join(pins)}
+    return found | ({f"{LABEL}task_apt": "1"} if apt else {})
 
 
-def tasks_in(labels: dict[str, str]) -> tuple[str, tuple[str, ...]] | None:
-    """(datastore, packages) of an image that is for tasks."""
+def tasks_in(labels: dict[str, str]) -> tuple[str, tuple[str, ...], bool] | None:
+    """(datastore, packages, whether apt is there for them) of an image that is for tasks."""
     datastore = labels.get(f"{LABEL}tasks")
-    return None if datastore is None else (datastore, _words(labels.get(f"{LABEL}task_packages", "")))
+    if datastore is None:
+        return None
+    return datastore, _words(labels.get(f"{LABEL}task_packages", "")), f"{LABEL}task_apt" in labels
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from px.project.worktree.tree import AppTree, scan
 from px.sandbox.encode import encode, layer_uses
 from px.sandbox.image import check_links
 from px.sandbox.labels import image_annotations, image_labels, task_labels
+from px.sandbox.layers.apt import ensure_apt_layers
 from px.sandbox.layers.extra import ensure_extra_layer
 from px.sandbox.layers.project import siblings
 from px.sandbox.manifest import governing_manifest
@@ -97,6 +98,8 @@ class PackedImage:
     commit: Commit | None
     extra: tuple[Package, ...] = ()
     """What it has beside the packages of the lock."""
+    beside: tuple[Layer, ...] = ()
+    """The layers that it has on top of the sandbox's own."""
 
     @cached_property
     def bill(self) -> bytes:
@@ -106,7 +109,7 @@ class PackedImage:
 
         here, spec = self.project.here, self.image.spec
         subject = Subject(here.name or "app", here.version or "", self.image.digest, spec.created)
-        return bill_of(subject, self.steps.derived, self.steps.image.layers, self.extra)
+        return bill_of(subject, self.steps.derived, (*self.steps.image.layers, *self.beside), self.extra)
 
 
 @dataclass(frozen=True)
@@ -178,16 +181,16 @@ def pack(situation: Situation, selection: Selection, options: PackOptions, archi
     oid = oid_of("apps", trees) if beside else app.oid
     own = image_labels(steps.derived, selection, oid, options.more)
     if options.tasks is not None:
-        own |= task_labels(options.tasks.datastore, [f"{p.name}=={p.version}" for p in extra])
+        own |= task_labels(options.tasks.datastore, [f"{p.name}=={p.version}" for p in extra], apt=options.tasks.apt)
     spec = replace(spec, labels={**own, **options.labels})
     built = build_image(Blobs(store.home), spec, uses, format=options.format)
     if options.compression == GZIP:
         encode(store, steps.image)  # the sandbox's own digest; its layers are packed already
-    return PackedImage(built, steps, project, commit, extra)
+    return PackedImage(built, steps, project, commit, extra, more)
 
 
 def _for_tasks(steps: Steps, options: PackOptions) -> tuple[tuple[Package, ...], tuple[Layer, ...]]:
-    """The packages that tasks need and the lock lacks, and the layer that they are in."""
+    """The packages that tasks need and the lock lacks, and the layers for tasks: apt if they want it, then these."""
     if options.tasks is None:
         return (), ()
     from px.workflow.tasks.packages import task_packages, task_programs
@@ -197,9 +200,10 @@ def _for_tasks(steps: Steps, options: PackOptions) -> tuple[tuple[Package, ...],
         problem = "Metaflow starts tasks with bash, which it does not have"
         raise PxError("PX900", base=steps.image.base, problem=problem)
     extra = task_packages(derived, options.tasks)
-    layer = ensure_extra_layer(derived.ground, extra, "tasks", task_programs())
-    check_links(store, [*steps.image.layers, layer], steps.image.base, derived.manifest.disabled)
-    return extra, (layer,)
+    apt = ensure_apt_layers(store, derived.base, steps.image.layers) if options.tasks.apt else ()
+    layers = (*apt, ensure_extra_layer(derived.ground, extra, "tasks", task_programs()))
+    check_links(store, [*steps.image.layers, *layers], steps.image.base, derived.manifest.disabled)
+    return extra, layers
 
 
 def commit_here(root: Path) -> Commit | None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import tarfile
+from contextlib import nullcontext
+from hashlib import md5
 from typing import TYPE_CHECKING
 
 import pytest
 
+from px.debian.fixups import database
 from px.debian.fixups.accounts import accounts
 from px.debian.fixups.alternatives import Group, alternatives, calls, decode, encode
+from px.debian.fixups.apt import empty_files, pam
 from px.debian.fixups.certificates import subject_hash
 from px.debian.fixups.files import shells
 from px.debian.fixups.ldcache import CacheEntry, compare_names
@@ -17,10 +22,12 @@ from px.debian.fixups.status import status
 from px.debian.image import Below, Image
 from px.debian.unpack import Unpacked
 from px.store.tree import TreeWriter, UnsafePathError
-from tests.support.debian import pin
+from tests.support.debian import make_deb, make_lock, pin, tar_member
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from px.store.objects import Store
 
 
 @pytest.fixture
@@ -197,3 +204,43 @@ def test_subject_hash_of_a_certificate_without_version() -> None:
     v1 = seq(0x30, seq(0x30, b"".join(fields)))
     v3 = seq(0x30, seq(0x30, seq(0xA0, seq(2, b"\2")) + b"".join(fields)))
     assert subject_hash(v1) == subject_hash(v3)
+
+
+def test_only_layers_with_these_packages_get_files_for_apt(image: Image) -> None:
+    for fix_up in (pam, empty_files):
+        fix_up(image, [package("libpq5"), package("perl-base")])
+    assert sorted(image.paths()) == ["bin", "usr", "usr/bin"]
+    empty_files(image, [package("login")])
+    assert image.read("etc/subuid") == image.read("etc/subgid") == b""
+
+
+def test_the_database_of_dpkg(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [
+        tar_member("./", kind=tarfile.DIRTYPE, mode=0o755),
+        tar_member("./etc/demo.conf", b"a = 1\n"),
+        tar_member("./usr/bin/demo", b"x", mode=0o755),
+    ]
+    scripts = {
+        "conffiles": b"/etc/demo.conf\nremove-on-upgrade /etc/old.conf\n",
+        "postinst": b"#!/bin/sh\n",
+        "triggers": b"interest-noawait /usr/share/demo\ninterest demo-changed # why\nactivate ldconfig\n",
+    }
+    content = make_deb("libdemo", files, fields="Multi-Arch: same\n", scripts=scripts)
+    found = pin("libdemo", content)
+    (tmp_path / "libdemo.deb").write_bytes(content)
+    monkeypatch.setattr(database, "arriving", lambda *_: nullcontext(lambda _: tmp_path / "libdemo.deb"))
+    tree = TreeWriter(tmp_path / "tree")
+    database.write_database(store, make_lock([found]), [found], tree)
+    tree.finish()
+    dpkg = tmp_path / "tree/var/lib/dpkg"
+    digest = md5(b"a = 1\n").hexdigest()
+    assert (
+        (dpkg / "status").read_text().endswith(f"Status: install ok installed\nConffiles:\n /etc/demo.conf {digest}\n")
+    )
+    assert (dpkg / "info/libdemo:amd64.list").read_text() == "/.\n/etc/demo.conf\n/usr/bin/demo\n"
+    assert (dpkg / "info/libdemo:amd64.postinst").stat().st_mode & 0o111
+    assert (dpkg / "triggers/File").read_text() == "/usr/share/demo libdemo:amd64/noawait\n"
+    assert (dpkg / "triggers/demo-changed").read_text() == "libdemo:amd64\n"
+    sources = (tmp_path / "tree/etc/apt/sources.list.d/debian.sources").read_text()
+    assert "Suites: bookworm bookworm-updates\n" in sources
+    assert "Suites: bookworm-security\n" in sources

@@ -53,8 +53,8 @@ def test_an_image_that_lies_about_its_packages(pin: str) -> None:
 
 def test_labels_say_what_an_image_is_for() -> None:
     labels = task_labels("s3", ["boto3==1.0", "requests==2.0"])
-    assert tasks_in(labels) == ("s3", ("boto3==1.0", "requests==2.0"))
-    assert tasks_in(task_labels("gs", [])) == ("gs", ())
+    assert tasks_in(labels) == ("s3", ("boto3==1.0", "requests==2.0"), False)
+    assert tasks_in(task_labels("gs", [], apt=True)) == ("gs", (), True)
     assert tasks_in({}) is None
 
 

@@ -127,6 +127,8 @@ class RemoteBackend(SandboxBackend):
     """Variables for the key of an account; one of them must be set."""
     takes_project = False
     """Whether ``create`` takes the project's image: a reference to a registry with a digest, and its ``sbx_id``."""
+    wants_apt = False
+    """Whether the provider installs programs of its own into that image, with apt."""
 
     @property
     def has_key(self) -> bool:

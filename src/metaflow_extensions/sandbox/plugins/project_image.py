@@ -60,13 +60,15 @@ def check_registry(flow_directory: Path, backend: str) -> None:
 
 
 @cache
-def project_image(flow_directory: Path, datastore: str, platform: str = "", *, code: bool = True) -> ProjectImage:
+def project_image(
+    flow_directory: Path, datastore: str, platform: str = "", *, code: bool = True, apt: bool = False
+) -> ProjectImage:
     """Pack and push the image, once in a process; a second run finds it in the registry and pushes nothing.
 
     ``datastore`` is the type of Metaflow's datastore (``s3``, ``azure``, ``gs``).  ``platform`` is where the image
     shall run (``linux/arm64``); empty for METAFLOW_SANDBOX_PLATFORM, and else for this machine's.  Without ``code`` the
-    image does not change when a flow does: Metaflow brings the flow.  Whatever is wrong
-    is :class:`Unusable`, with its fix: no project, no registry, no login, a dirty tree, a lock that is old.
+    image does not change when a flow does: Metaflow brings the flow.  With ``apt`` more can be installed into it.
+    Whatever is wrong is :class:`Unusable`, with its fix: no project, no registry, no login, a dirty tree, an old lock.
     """
     from px.errors import PxError
     from px.workflow.tasks.image import Wanted, task_image
@@ -79,6 +81,7 @@ def project_image(flow_directory: Path, datastore: str, platform: str = "", *, c
             platform=platform or str(setting("SANDBOX_PLATFORM") or ""),
             insecure=setting_flag("SANDBOX_REGISTRY_INSECURE"),
             allow_dirty=setting_flag("SANDBOX_ALLOW_DIRTY"),
+            apt=apt,
             code=code,
         )
         made = task_image(context, wanted)

@@ -253,8 +253,9 @@ class SandboxDecorator(StepDecorator):
             backends.get_local_backend().sandboxes({})  # removes the records of killed ones
             return
         try:
-            if self._on_project(backends.get_backend(str(self.attributes["backend"]))):
-                self._take_project()
+            backend = backends.get_backend(str(self.attributes["backend"]))
+            if self._on_project(backend):
+                self._take_project(backend)
         except BackendError as e:
             raise settings.metaflow_error(e) from None
         self._start_fork_server()
@@ -267,13 +268,19 @@ class SandboxDecorator(StepDecorator):
 
         return has_project(_flow_directory())
 
-    def _take_project(self) -> None:
+    def _take_project(self, backend: Any) -> None:
         """Pack and push the project's image.  Nothing runs yet, so whatever is wrong stops nothing."""
         from metaflow_extensions.sandbox.plugins.project_image import project_image
 
         # Providers' machines are amd64. Metaflow brings the flow, so a change of it needs no new image and template.
         platform = str(setting("SANDBOX_PLATFORM") or "linux/amd64")
-        self.project = image = project_image(_flow_directory(), self._flow_datastore.TYPE, platform, code=False)
+        self.project = image = project_image(
+            _flow_directory(),
+            self._flow_datastore.TYPE,
+            platform,
+            code=False,
+            apt=getattr(backend, "wants_apt", False),
+        )
         if SandboxDecorator.announced != image.reference:  # not for every step
             SandboxDecorator.announced = image.reference
             sys.stderr.write(f"px: {image}\n")

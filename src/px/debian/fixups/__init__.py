@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from px.debian.fixups.accounts import accounts
 from px.debian.fixups.alternatives import alternatives
+from px.debian.fixups.apt import empty_files, pam
 from px.debian.fixups.certificates import certificates, openssl_directory
 from px.debian.fixups.files import (
     base_files,
@@ -67,6 +68,8 @@ LAYER: tuple[FixUp, ...] = (
     ghostscript_fonts,
     paper_size,
     java,
+    pam,
+    empty_files,
     alternatives,
     status,
     ld_cache,

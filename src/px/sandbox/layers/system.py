@@ -33,6 +33,12 @@ def ensure_system_layer(store: Store, base: Base, capabilities: Iterable[str]) -
     return _Packages(store, base).ensure("system", names)
 
 
+def ensure_layer_beside(store: Store, base: Base, capability: str, on: Sequence[Layer]) -> Layer | None:
+    """The packages of a capability that an image with the layers ``on`` its base lacks, or None if it has them all."""
+    there = {p.name for layer in on for p in layer.packages}
+    return _Packages(store, base).ensure(capability, set(closure(base.lock, capability)[0]) - there, on)
+
+
 def closure(lock: BaseLock, capability: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of a capability's runtime and build packages beyond the base."""
     found = lock.capabilities.get(capability)

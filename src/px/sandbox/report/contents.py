@@ -34,6 +34,7 @@ _LONGEST = 200
 _REST = {
     "base": "links, caches and settings of the base",
     "system": "links and caches of the system packages",
+    "dpkg": "the database of dpkg",
     "runtime": "CPython",
     "env": "the env itself",
     "app": "the project",

@@ -44,6 +44,8 @@ class Wanted:
     """The cluster's, such as ``linux/arm64``, or several by commas; empty for this machine's."""
     insecure: bool = False
     allow_dirty: bool = False
+    apt: bool = False
+    """Whether apt shall find what is installed in it, to install more."""
     code: bool = True
     """Whether the working tree shall be in it.  If the project's own modules are installed in its env, it always is."""
 
@@ -65,7 +67,7 @@ def task_image(context: Context, wanted: Wanted) -> TaskImage:
 
     What can be known to fail is said first: the name, the registry, the login, the working tree, the lock.
     """
-    tasks, repository = Tasks(wanted.datastore), repository_of(context, wanted.registry)
+    tasks, repository = Tasks(wanted.datastore, apt=wanted.apt), repository_of(context, wanted.registry)
     architectures = architectures_named(wanted.platform, "METAFLOW_SANDBOX_PLATFORM=")
     if context.offline:
         problem = "a push needs the network, and uv is told to be offline"

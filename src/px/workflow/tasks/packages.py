@@ -47,6 +47,8 @@ class Tasks:
     datastore: str
     pins: tuple[str, ...] = ()
     """The packages as an image has them (``boto3==1.40.1``); without any, they are chosen."""
+    apt: bool = False
+    """Whether apt shall find what is installed: E2B installs programs of its own into every image."""
 
     def __post_init__(self) -> None:
         if self.datastore not in _table()["datastores"]:

@@ -47,9 +47,10 @@ class E2BBackend(MakesTemplates, RemoteBackend):
     provider = "E2B"
     keys = ("E2B_API_KEY",)
     takes_project = True
+    wants_apt = True
     build_fix = (
         "If the registry wants a login, name it: METAFLOW_SANDBOX_PULL_USERNAME, METAFLOW_SANDBOX_PULL_PASSWORD",
-        "If E2B misses apt in the image, take Daytona (--with daytona), or a template of your own (image='NAME')",
+        "If E2B cannot install its programs into the image: --with daytona, or a template of your own (image='NAME')",
     )
 
     def __init__(self) -> None:
