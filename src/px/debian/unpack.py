@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from px import bounds
 from px.debian.archive import DIRECTORY, FILE, HARDLINK, BadArchiveError, Deb, Member, members, read_deb
 from px.debian.deb822 import parse_relations, parse_stanza
-from px.store.tree import check_link, check_path
+from px.store.tree import check_link, check_path, is_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -172,7 +172,7 @@ class _Unpacker:
 
     def _add(self, member: Member) -> None:
         # First the name itself is checked.  Then the links in the image are followed, and they never lead out of it.
-        if not _is_text(member.path) or not _is_text(member.target):
+        if not is_text(member.path) or not is_text(member.target):
             raise BadArchiveError(f"{member.path!r}: a name that is not UTF-8, which no id can be made of")
         path = self.image.place(check_path(member.path))
         digest = ""
@@ -236,11 +236,6 @@ def _same(found: list[str | int], member: Member) -> bool:
 
 def digest_of(member: Member) -> str:
     return str(member.kept[1][4]) if member.kept is not None else sha256(member.content).hexdigest()
-
-
-def _is_text(name: str) -> bool:
-    # Surrogates stand for bytes that are not UTF-8.
-    return name.isascii() or not any("\udc80" <= ch <= "\udcff" for ch in name)
 
 
 def _plain(target: str) -> str:

@@ -22,7 +22,7 @@ from px.sandbox.layers.base import compiler_of
 from px.sandbox.layers.layer import Layer
 from px.sandbox.layers.sysconfigdata import BuildPrefix
 from px.store.canonical import oid_of
-from px.store.tree import UnsafePathError, check_plain_link
+from px.store.tree import UnsafePathError, check_plain_link, is_text
 from px.tarballs import members, open_tar, unpacked_zstd
 from px.warm.spec import PYTHON
 
@@ -117,6 +117,8 @@ def _unpack(tar: tarfile.TarFile, tree: TreeWriter) -> None:
     # Directories come into being with what they hold; hard links come after the files that they are links to.
     for name, member in sorted(kept.items(), key=lambda item: (item[1].islnk(), item[0])):
         path = f"{PREFIX}/{name}"
+        if not is_text(name) or not is_text(member.linkname):
+            raise UnsafePathError(f"{name!r}: a name that is not UTF-8")
         if member.issym():
             check_plain_link(name, member.linkname)
             tree.symlink(path, member.linkname)

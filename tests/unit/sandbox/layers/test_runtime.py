@@ -249,9 +249,11 @@ def test_an_archive_becomes_a_tree_of_what_programs_need(tmp_path: Path, monkeyp
         member("python/dev", tarfile.CHRTYPE),
         member("python/twin", tarfile.LNKTYPE, "python/nowhere"),
         member("python/bin/python3.12/below"),
+        member("python/bin/python3", tarfile.SYMTYPE, "\udcff"),
+        member("python/lib/\udcff"),
     ],
 )
-def test_an_archive_that_reaches_out_is_refused(
+def test_an_archive_that_reaches_out_or_has_names_that_are_no_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: tarfile.TarInfo
 ) -> None:
     with pytest.raises(PxError, match="PX903"):
