@@ -24,7 +24,7 @@ LABEL = "px."
 
 
 def image_labels(
-    derived: Derived, selection: Selection, app_oid: str, added: frozenset[str] = frozenset()
+    derived: Derived, selection: Selection, app_oid: str, added: frozenset[str] = frozenset(), *, code: bool = True
 ) -> dict[str, str]:
     """The ids of everything that the image was made from; ``added`` are capabilities that only it has."""
     return {
@@ -36,7 +36,13 @@ def image_labels(
         f"{LABEL}selection": json.dumps(selection.as_json(), sort_keys=True, separators=(",", ":")),
         f"{LABEL}app_oid": app_oid,
         **({f"{LABEL}added": ",".join(sorted(added))} if added else {}),
+        **({} if code else {f"{LABEL}code": "none"}),
     }
+
+
+def has_code(labels: dict[str, str]) -> bool:
+    """Whether the working tree was put into an image."""
+    return labels.get(f"{LABEL}code") != "none"
 
 
 def added_to(labels: dict[str, str]) -> frozenset[str]:

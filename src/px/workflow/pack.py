@@ -179,7 +179,7 @@ def pack(situation: Situation, selection: Selection, options: PackOptions, archi
     trees: list[Value] = [app.oid]
     trees += [[inside, tree.oid] for inside, tree in beside.items()]
     oid = oid_of("apps", trees) if beside else app.oid
-    own = image_labels(steps.derived, selection, oid, options.more)
+    own = image_labels(steps.derived, selection, oid, options.more, code=options.code)
     if options.tasks is not None:
         own |= task_labels(options.tasks.datastore, [f"{p.name}=={p.version}" for p in extra], apt=options.tasks.apt)
     spec = replace(spec, labels={**own, **options.labels})

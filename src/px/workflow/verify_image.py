@@ -14,7 +14,7 @@ from px.oci.layout import release, write_layout
 from px.oci.registry.reference import parse
 from px.oci.sources import BlobsSource, LayoutSource, source_of
 from px.project.selection import Selection
-from px.sandbox.labels import LABEL, added_to, architecture_of, selection_of, tasks_in
+from px.sandbox.labels import LABEL, added_to, architecture_of, has_code, selection_of, tasks_in
 from px.workflow.pack import PackOptions, commit_here, pack
 from px.workflow.tasks.packages import Tasks
 
@@ -76,6 +76,7 @@ def _options(image: ReadImage, outputs: tuple[Path, ...]) -> PackOptions:
         outputs=outputs,
         more=added_to(image.labels),
         tasks=_tasks(image),
+        code=has_code(image.labels),
     )
 
 

@@ -209,6 +209,18 @@ def test_the_project_names_the_registry(
         project.write("pyproject.toml", before)
 
 
+def test_an_image_without_code_can_be_made_again(
+    project: Project, registry: RunningRegistry, settings: pytest.MonkeyPatch
+) -> None:
+    """Providers get one: Metaflow brings the flow there."""
+    settings.setenv("PX_REGISTRY_USERNAME", USER)
+    settings.setenv("PX_REGISTRY_PASSWORD", PASSWORD)
+    settings.setattr(metaflow_config, "SANDBOX_REGISTRY", f"{registry.host}/team")
+    made = project_image(project.root, "s3", code=False)
+    done = project.verify(made.reference)
+    assert done.stdout.endswith("the same, layer by layer\n"), done.stdout + done.stderr
+
+
 @pytest.mark.slow
 def test_a_cluster_of_two_architectures(
     project: Project, registry: RunningRegistry, settings: pytest.MonkeyPatch
