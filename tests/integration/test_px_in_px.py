@@ -50,8 +50,8 @@ def copied(root: Path, base: str) -> Path:
     git(root, "add", "--all")
     manifest = root / "pyproject.toml"
     text = manifest.read_text()
-    assert text.count("\n[tool.px.sandbox]\n") == 1
-    manifest.write_text(text.replace("\n[tool.px.sandbox]\n", f'\n[tool.px.sandbox]\nbase = "{base}"\n'))
+    assert text.count("\n[tool.px.sandbox]") == 1
+    manifest.write_text(text.replace("\n[tool.px.sandbox]", f'\n[tool.px.sandbox]\nbase = "{base}"'))
     return root
 
 
