@@ -72,8 +72,6 @@ def _clean_environment(
     # Programs that the tests start keep files for their user in places that another user may have made first.
     if "XDG_RUNTIME_DIR" not in os.environ:  # skopeo would use /run, which is root's
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
-    if not os.access("/var/tmp", os.W_OK):  # where skopeo and podman would unpack
-        monkeypatch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
 
 
 @pytest.fixture

@@ -44,6 +44,11 @@ def root() -> str | None:
     return None if os.geteuid() == 0 else "an ordinary user runs the tests"
 
 
+def room_for_all() -> str | None:
+    """skopeo unpacks in a directory that some machines have for root alone."""
+    return None if os.access("/var/tmp", os.W_OK) else "you may not write to /var/tmp"
+
+
 def directory(path: Path) -> Check:
     return lambda: None if path.is_dir() else f"{path} is not a directory"
 

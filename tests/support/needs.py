@@ -94,7 +94,11 @@ NEEDS = {
         every(runs("qemu-aarch64-static", "--version"), runs("qemu-x86_64-static", "--version")), ("qemu-user-static",)
     ),
     "root": Need(machine.root, hint="sudo make test"),
-    "skopeo": _program("skopeo", "--version"),
+    "skopeo": Need(
+        every(runs("skopeo", "--version"), machine.room_for_all),
+        ("skopeo",),
+        "sudo apt-get install -y skopeo && sudo chmod 1777 /var/tmp",
+    ),
     "Slurm": Need(
         every(runs("slurmctld", "-V"), runs("slurmd", "-V"), runs("munged", "--version")),
         ("slurm-wlm", "munge"),
