@@ -85,7 +85,7 @@ def run_on_batch(args: argparse.Namespace) -> None:
             row["top_options"] = ["--metadata=service", "--datastore=s3", "--no-pylint", "--quiet", *way]
             row["top_options"] += ["--event-logger=nullSidecarLogger"]
             row["env"] |= {k: v for k, v in cluster.env.items() if k.startswith(("METAFLOW_", "AWS_", "PX_"))}
-            row["disabled_tests"] = ON_BATCH
+            row |= {"disabled_tests": ON_BATCH, "disable_parallel": True}
         with no_network():
             harness(args, rows, {**cluster.env, "TMPDIR": str(cluster.project.root / "flows")})
 
