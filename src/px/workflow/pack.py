@@ -198,7 +198,8 @@ def _for_tasks(steps: Steps, options: PackOptions) -> tuple[tuple[Package, ...],
     store, derived = steps.derived.ground.context.store, steps.derived
     if not any(p.name == "bash" for layer in steps.image.layers for p in layer.packages):
         problem = "Metaflow starts tasks with bash, which it does not have"
-        raise PxError("PX900", base=steps.image.base, problem=problem)
+        fix = ['Take a base of Debian for the flow: [tool.px.sandbox] base = "debian-12"']
+        raise PxError("PX900", base=steps.image.base, problem=problem, fix=fix, whole_fix=True)
     extra = task_packages(derived, options.tasks)
     apt = ensure_apt_layers(store, derived.base, steps.image.layers) if options.tasks.apt else ()
     layers = (*apt, ensure_extra_layer(derived.ground, extra, "tasks", task_programs()))

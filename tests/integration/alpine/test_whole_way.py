@@ -144,6 +144,13 @@ def test_what_alpine_lacks(place: Place) -> None:
     assert "the base has musl" in str(refused["why"])
 
 
+def test_tasks_of_metaflow_need_bash(place: Place) -> None:
+    refused = place.json("pack", "image", "--metaflow", "s3")["details"]
+    assert refused["code"] == "PX900"
+    assert "starts tasks with bash" in str(refused)
+    assert 'base = "debian-12"' in str(refused["fix"])
+
+
 def test_the_image(place: Place, tmp_path: Path) -> None:
     place.px("sandbox", "pin", "--architecture", "amd64")
     first = pack(place, tmp_path / "first.tar")

@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from px.home import Home
+from px.platforms import host_architecture
+from px.sandbox.layers.apt import ensure_apt_layers
+from px.sandbox.layers.base import ensure_base, load_base_lock
 from px.store.objects import Store
 from px.workflow.sandbox import bare_sandbox
 from tests.conftest import REPO
@@ -34,7 +37,10 @@ name = "shapes"
 version = "1"
 requires-python = ">=3.11"
 dependencies = ["numpy", "psycopg2"]
+[tool.px.sandbox]
+base = "debian-12"
 """
+BASE = "debian-12"
 QUEUE = "localbatch-default"
 # The metadata service of the tests takes no ids of tasks that a scheduler has given. Without a service, tasks leave
 # their metadata in the datastore, from where a client fetches it.
@@ -130,7 +136,7 @@ def fill(text: str, values: dict[str, str]) -> str:
 def running_cluster(home: Home, folder: Path) -> Iterator[Cluster]:
     need("root", "dockerd", "docker-registry", "bubblewrap")
     env: dict[str, Any] = _clean(home.root)
-    project = _project(folder / "shapes", env)
+    project = _project(folder / "shapes", home, env)
     with ExitStack() as stack:
         with no_network():
             registry = stack.enter_context(running_registry(folder / "registry"))
@@ -154,7 +160,7 @@ def running_cluster(home: Home, folder: Path) -> Iterator[Cluster]:
         yield Cluster(project, registry, engine, env, keys)
 
 
-def _project(root: Path, env: dict[str, Any]) -> Project:
+def _project(root: Path, home: Home, env: dict[str, Any]) -> Project:
     """Synced, committed, and with everything that its image needs in the store."""
     project = Project(root)
     project.write("pyproject.toml", MANIFEST)
@@ -165,6 +171,9 @@ def _project(root: Path, env: dict[str, Any]) -> Project:
     project.git("init", "-q", "-b", "main")
     project.commit()
     project.px("pack", "image", "--metaflow", "s3", **env)
+    # The image for E2B has apt as well; where flows run, nothing can be downloaded.
+    store = Store(home)
+    ensure_apt_layers(store, ensure_base(store, load_base_lock(BASE, host_architecture())), ())
     return project
 
 
@@ -217,7 +226,7 @@ def hand_made(engine: DockerEngine, folder: Path, packages: Sequence[str], *, sk
     need not install anything.
     """
     root = folder / "root"
-    for tree in bare_sandbox(Store(Home.from_environment()), "debian-12").layers:
+    for tree in bare_sandbox(Store(Home.from_environment()), BASE).layers:
         subprocess.run(["cp", "-a", "--no-preserve=ownership", f"{tree}/.", root], check=True)
     subprocess.run(["chmod", "-R", "u+w", root], check=True)
     (root / "usr/local/bin").mkdir(parents=True, exist_ok=True)

@@ -253,11 +253,8 @@ def metadata_service(directory: Path) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    program = (
-        "import uvicorn; from metaflow_local_service.server import create_app; "
-        f"uvicorn.run(create_app({str(directory)!r}), port={port}, log_level='critical')"
-    )
-    process = subprocess.Popen([sys.executable, "-c", program], cwd=directory)
+    command = [sys.executable, "-m", "tests.servers.metadata", str(directory), str(port)]
+    process = subprocess.Popen(command, cwd=REPO)
     try:
         _wait_for(f"http://127.0.0.1:{port}/ping")
         yield f"http://127.0.0.1:{port}"

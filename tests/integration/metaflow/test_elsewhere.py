@@ -1,8 +1,9 @@
-"""``--environment=px`` on AWS Batch, on Kubernetes and on Argo Workflows, beside ``--with sandbox``.
+"""A project on AWS Batch, Kubernetes and Argo Workflows, at E2B and Daytona, beside ``--with sandbox``.
 
 AWS Batch is localbatch.  No Kubernetes can run on a test machine: for @kubernetes a stand-in takes the job that
 Metaflow submits (:mod:`tests.servers.pods`), and for Argo Workflows the test takes the containers of the workflow that
-Metaflow compiles.  Image, command and environment are always Metaflow's, and a real Docker engine runs them.
+Metaflow compiles.  Image, command and environment are always Metaflow's, and a real Docker engine runs them.  E2B and
+Daytona are the conformance servers.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,10 @@ from typing import Any
 import pytest
 
 from px.home import Home
+from tests.support.offline import no_network
 
 from .cluster import LOCAL, Cluster, fill, hand_made, running_cluster
+from .conftest import serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 FETCH = """
@@ -32,6 +36,7 @@ for step, task in {tasks}:
     found = store.get_task_datastore("argo-elsewhere-1", step, task)
     sync_local_metadata_from_datastore(".metaflow", found)
 """
+PROVIDERS = ("e2b", "daytona")
 ARTIFACTS = ("libpq", "total", "pip", "python", "installer")
 
 
@@ -53,19 +58,41 @@ def latest(cluster: Cluster, flow: str = "ElsewhereFlow") -> str:
     return str(cluster.ask(f"Flow('{flow}').latest_run.pathspec"))
 
 
-def test_one_sandbox_everywhere(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def here(cluster: Cluster) -> dict[str, Any]:
+    """What a run on this machine left, without a registry."""
     cluster.run("elsewhere.py", "--environment=px", "run", "--with", "sandbox", METAFLOW_SANDBOX_REGISTRY="")
-    here = facts(cluster, latest(cluster))
-    assert here["images"] == [cluster.sbx_id()]
-    cluster.run("elsewhere.py", "--environment=px", "run", "--with", "batch")
+    found = facts(cluster, latest(cluster))
+    assert found["images"] == [cluster.sbx_id()]
+    return found
+
+
+@pytest.mark.parametrize("where", ["batch", "kubernetes", "argo", "e2b", "daytona"])
+def test_one_sandbox_everywhere(
+    cluster: Cluster, here: dict[str, Any], where: str, sandbox_home: Home, tmp_path: Path
+) -> None:
+    """The same artifacts and one ``sbx_id``; tasks reach S3, the metadata service and the registry, nothing else."""
+    if where == "argo":
+        run, tasks = argo_run(cluster, tmp_path)
+        assert facts(cluster, run, FETCH.format(tasks=tasks), **LOCAL) == here
+        return
+    if where in PROVIDERS:
+        at_provider(cluster, where, sandbox_home)
+    else:
+        cluster.run("elsewhere.py", "--environment=px", "run", "--with", where)
     assert facts(cluster, latest(cluster)) == here
-    assert cluster.ask(f"Run('{latest(cluster)}')['start'].task.metadata_dict['sandbox-backend']") == "batch"
-    assert cluster.ask(f"Run('{latest(cluster)}')['start'].task.environment_info")["sbx_id"] == here["images"][0]
-    cluster.run("elsewhere.py", "--environment=px", "run", "--with", "kubernetes")
-    assert facts(cluster, latest(cluster)) == here
-    assert cluster.ask(f"Run('{latest(cluster)}')['start'].task.metadata_dict['sandbox-backend']") == "kubernetes"
-    run, tasks = argo_run(cluster, tmp_path)
-    assert facts(cluster, run, FETCH.format(tasks=tasks), **LOCAL) == here
+    task = f"Run('{latest(cluster)}')['start'].task"
+    assert cluster.ask(f"{task}.metadata_dict['sandbox-backend']") == where
+    if where not in PROVIDERS:
+        assert cluster.ask(f"{task}.environment_info")["sbx_id"] == here["images"][0]
+
+
+def at_provider(cluster: Cluster, kind: str, home: Home) -> None:
+    """A run at a conformance server, which pulls the project's image from the cluster's registry."""
+    with ExitStack() as stack:
+        with no_network():
+            server = stack.enter_context(serving(kind, home))
+        cluster.run("elsewhere.py", "run", "--with", kind, **server.env)
 
 
 def argo_run(cluster: Cluster, folder: Path) -> tuple[str, list[tuple[str, str]]]:

@@ -31,6 +31,11 @@ from metaflow import FlowSpec, kubernetes, step
 class TwoImagesFlow(FlowSpec):
     @step
     def start(self):
+        self.next(self.middle)
+
+    @kubernetes(image=None)
+    @step
+    def middle(self):
         self.next(self.end)
 
     @kubernetes(image="registry.example.org/mine:1")
@@ -43,7 +48,11 @@ if __name__ == "__main__":
     TwoImagesFlow()
 """
 OWN_IMAGE, OWN_PACKAGES = 'kubernetes(image="registry.example.org/mine:1")', 'pypi(packages={"pandas": "2.0"})'
-PYPI = TWO_IMAGES.replace(OWN_IMAGE, OWN_PACKAGES).replace("kubernetes", "pypi")
+PYPI = (
+    TWO_IMAGES.replace("    @kubernetes(image=None)\n", "")
+    .replace(OWN_IMAGE, OWN_PACKAGES)
+    .replace("kubernetes", "pypi")
+)
 REPOSITORY = "docker/registry/v2/repositories/team/shapes"
 
 
@@ -119,6 +128,7 @@ def test_argo_gets_the_digest_and_pushes_once(
     first, second = containers(done)["start"], containers(done)["end"]
     (digest,) = tags(registry).values()
     assert first["image"] == f"{registry.host}/team/shapes@{digest}"
+    assert containers(done)["middle"]["image"] == first["image"]
     assert second["image"] == "registry.example.org/mine:1"
     # The same sandbox as that of `px run --sandbox`.
     said = json.loads(project.px("sandbox", "explain", "--json").stdout)["message"]

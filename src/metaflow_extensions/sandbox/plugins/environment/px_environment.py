@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from metaflow.metaflow_environment import MetaflowEnvironment
+from metaflow.user_configs.config_parameters import resolve_delayed_evaluator
 
 from metaflow_extensions.sandbox.plugins import settings
 from metaflow_extensions.sandbox.plugins.environment.px_decorator import PxDecorator
@@ -40,6 +41,9 @@ class PxEnvironment(MetaflowEnvironment):
 
     def validate_environment(self, logger: Any, datastore_type: str) -> None:
         self._datastore = datastore_type
+        # image=None is no image, says Metaflow. Later it fills in its default, and then nobody can tell any more.
+        named = [d for d in self._elsewhere() if "image" in d._user_defined_attributes]
+        self._without = [d for d in named if not resolve_delayed_evaluator(d.attributes["image"])]
         try:
             self._refuse_own_packages()
         except BackendError as e:
@@ -66,7 +70,7 @@ class PxEnvironment(MetaflowEnvironment):
 
     def init_environment(self, echo: Any, only_steps: Any = None) -> None:
         """Give the project's image to every step that runs elsewhere and names no image of its own."""
-        steps = [d for s in self._flow for d in s.decorators if d.name in ELSEWHERE and not _has_own_image(d)]
+        steps = [d for d in self._elsewhere() if not self._has_own_image(d)]
         if not steps or _only_looks():
             return
         flow_directory = Path(sys.argv[0]).absolute().parent
@@ -77,6 +81,13 @@ class PxEnvironment(MetaflowEnvironment):
         echo(f"px: {self._image}", err=True)
         for decorator in steps:
             decorator.attributes["image"] = self._image.reference
+
+    def _elsewhere(self) -> list[Any]:
+        return [d for s in self._flow for d in s.decorators if d.name in ELSEWHERE]
+
+    def _has_own_image(self, decorator: Any) -> bool:
+        """Whether the step names its image.  A default of Metaflow's configuration is nobody's choice for this flow."""
+        return "image" in decorator._user_defined_attributes and decorator not in self._without
 
     def add_to_package(self) -> list[tuple[str, str]]:
         """Metaflow in compiled form: a task would compile what it imports, and throw it away at its end."""
@@ -90,11 +101,6 @@ class PxEnvironment(MetaflowEnvironment):
     def get_client_info(cls, flow_name: str, metadata: dict[str, str]) -> dict[str, str]:
         """``Task.environment_info``"""
         return {"type": cls.TYPE, "sbx_id": metadata.get(SBX_ID, "")}
-
-
-def _has_own_image(decorator: Any) -> bool:
-    """Whether the step names its image.  A default of Metaflow's configuration is nobody's choice for this flow."""
-    return "image" in decorator._user_defined_attributes
 
 
 def _only_looks() -> bool:
