@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 from px import bounds
 from px.debian.archive import DIRECTORY, FILE, HARDLINK, BadArchiveError, Deb, Member, members, read_deb
 from px.debian.deb822 import parse_relations, parse_stanza
-from px.store.tree import check_link, check_path, is_text
+from px.store.canonical import is_text
+from px.store.tree import check_link, check_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -47,8 +47,15 @@ def _check(value: Value, where: str) -> None:
         raise TypeError(f"{where}: {type(value).__name__} has no canonical form")
 
 
+def is_text(value: str) -> bool:
+    """Whether an id can be made of it.  A lone surrogate is not a character.
+
+    Python has them where a file name is not UTF-8 (surrogateescape), and its JSON writes them as \\ud800, which other
+    languages refuse to read.
+    """
+    return value.isascii() or not any("\ud800" <= ch <= "\udfff" for ch in value)
+
+
 def _check_text(value: str, where: str) -> None:
-    # A lone surrogate is not a character.  Python's JSON writes it as \ud800, which other languages refuse to read.
-    # Python has them where a file name is not UTF-8 (surrogateescape).
-    if not value.isascii() and any("\ud800" <= ch <= "\udfff" for ch in value):
+    if not is_text(value):
         raise ValueError(f"{where}: {value!r} is not valid Unicode text")

@@ -40,11 +40,6 @@ def native(root: Path, path: str) -> bytes:
     return os.fsencode(root) + b"/" + path.encode("utf-8", "surrogateescape")
 
 
-def is_text(name: str) -> bool:
-    """Whether an id can be made of a name.  Surrogates stand for bytes that are not UTF-8."""
-    return name.isascii() or not any("\udc80" <= ch <= "\udcff" for ch in name)
-
-
 def check_path(path: str) -> str:
     """Return ``path`` if it is relative, normalised and stays in the tree; otherwise raise."""
     if not path or path.startswith("/") or "\0" in path:

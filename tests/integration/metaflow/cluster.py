@@ -31,16 +31,16 @@ from tests.support.offline import no_network
 
 from .conftest import FLOWS, Done, _clean, _finished, _started, _wait_for, metadata_service, s3_server
 
-MANIFEST = """\
+BASE = "debian-12"
+MANIFEST = f"""\
 [project]
 name = "shapes"
 version = "1"
 requires-python = ">=3.11"
 dependencies = ["numpy", "psycopg2"]
 [tool.px.sandbox]
-base = "debian-12"
+base = "{BASE}"
 """
-BASE = "debian-12"
 QUEUE = "localbatch-default"
 # The metadata service of the tests takes no ids of tasks that a scheduler has given. Without a service, tasks leave
 # their metadata in the datastore, from where a client fetches it.

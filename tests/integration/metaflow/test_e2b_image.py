@@ -23,17 +23,10 @@ from tests.support.dockerd import DockerEngine, running_docker
 from tests.support.needs import need
 from tests.support.px import run_px
 
+from .test_project_at_provider import MANIFEST
+
 PROVISION = REPO / "tests/support/provision.sh"
 SOURCES = "/etc/apt/sources.list.d/debian.sources"
-MANIFEST = """
-[project]
-name = "shop"
-version = "0.1"
-requires-python = ">=3.11"
-dependencies = ["numpy"]
-[tool.px.sandbox]
-base = "{base}"
-"""
 CHECK = """
 sh /provision.sh
 dpkg --audit
@@ -87,7 +80,7 @@ def test_the_builder_provisions_it(
     monkeypatch.setattr(metaflow_config, "SANDBOX_REGISTRY_INSECURE", "1")
     project = tmp_path / "shop"
     project.mkdir()
-    (project / "pyproject.toml").write_text(MANIFEST.format(base=base))
+    (project / "pyproject.toml").write_text(MANIFEST.replace("debian-12", base))
     run_px("sync", "--sandbox", cwd=project)
     with running() as registry:
         monkeypatch.setattr(metaflow_config, "SANDBOX_REGISTRY", f"{registry.host}/team")

@@ -53,6 +53,7 @@ PYPI = (
     .replace(OWN_IMAGE, OWN_PACKAGES)
     .replace("kubernetes", "pypi")
 )
+LOGIN = {"PX_REGISTRY_USERNAME": USER, "PX_REGISTRY_PASSWORD": PASSWORD}
 REPOSITORY = "docker/registry/v2/repositories/team/shapes"
 
 
@@ -102,6 +103,17 @@ def settings(home: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[
     project_image.cache_clear()
 
 
+@pytest.fixture
+def logged_in(settings: pytest.MonkeyPatch) -> None:
+    for name, value in LOGIN.items():
+        settings.setenv(name, value)
+
+
+@pytest.fixture
+def team(logged_in: None, registry: RunningRegistry, settings: pytest.MonkeyPatch) -> None:
+    settings.setattr(metaflow_config, "SANDBOX_REGISTRY", f"{registry.host}/team")
+
+
 def flow(project: Project, file: str, *args: str, **env: str) -> Done:
     command = [sys.executable, file, "--environment=px", *args]
     done = subprocess.run(
@@ -121,9 +133,8 @@ def test_argo_gets_the_digest_and_pushes_once(
     project: Project, registry: RunningRegistry, s3: dict[str, str], tmp_path: Path
 ) -> None:
     env = {**s3, "METAFLOW_SANDBOX_REGISTRY": f"{registry.host}/team"}
-    login = {"PX_REGISTRY_USERNAME": USER, "PX_REGISTRY_PASSWORD": PASSWORD}
     create = ("argo-workflows", "create", "--only-json")
-    done = flow(project, "two_images.py", *create, **env, **login)
+    done = flow(project, "two_images.py", *create, **env, **LOGIN)
     assert done.code == 0, done.output
     first, second = containers(done)["start"], containers(done)["end"]
     (digest,) = tags(registry).values()
@@ -134,7 +145,7 @@ def test_argo_gets_the_digest_and_pushes_once(
     said = json.loads(project.px("sandbox", "explain", "--json").stdout)["message"]
     assert said[: len("sbx_id ") + 12] in done.output
     before = registry.requests("PUT") + registry.requests("POST") + registry.requests("PATCH")
-    again = flow(project, "two_images.py", *create, **env, **login)
+    again = flow(project, "two_images.py", *create, **env, **LOGIN)
     assert containers(again)["start"]["image"] == first["image"]
     assert "in the registry already" in again.output
     assert registry.requests("PUT") + registry.requests("POST") + registry.requests("PATCH") == before
@@ -205,12 +216,11 @@ def test_no_registry_no_login_no_project_no_such_platform(
     assert "METAFLOW_SANDBOX_ALLOW_DIRTY=perhaps is neither 1 nor 0" in refusal(project.root)
 
 
+@pytest.mark.usefixtures("logged_in")
 def test_the_project_names_the_registry(
     project: Project, registry: RunningRegistry, settings: pytest.MonkeyPatch
 ) -> None:
     before = (project.root / "pyproject.toml").read_text()
-    settings.setenv("PX_REGISTRY_USERNAME", USER)
-    settings.setenv("PX_REGISTRY_PASSWORD", PASSWORD)
     settings.setattr(metaflow_config, "SANDBOX_ALLOW_DIRTY", "1")
     project.write("pyproject.toml", before + f'[tool.px]\nregistry = "{registry.host}"\n')
     try:
@@ -219,25 +229,17 @@ def test_the_project_names_the_registry(
         project.write("pyproject.toml", before)
 
 
-def test_an_image_without_code_can_be_made_again(
-    project: Project, registry: RunningRegistry, settings: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("team")
+def test_an_image_without_code_can_be_made_again(project: Project) -> None:
     """Providers get one: Metaflow brings the flow there."""
-    settings.setenv("PX_REGISTRY_USERNAME", USER)
-    settings.setenv("PX_REGISTRY_PASSWORD", PASSWORD)
-    settings.setattr(metaflow_config, "SANDBOX_REGISTRY", f"{registry.host}/team")
     made = project_image(project.root, "s3", code=False)
     done = project.verify(made.reference)
     assert done.stdout.endswith("the same, layer by layer\n"), done.stdout + done.stderr
 
 
 @pytest.mark.slow
-def test_a_cluster_of_two_architectures(
-    project: Project, registry: RunningRegistry, settings: pytest.MonkeyPatch
-) -> None:
-    settings.setenv("PX_REGISTRY_USERNAME", USER)
-    settings.setenv("PX_REGISTRY_PASSWORD", PASSWORD)
-    settings.setattr(metaflow_config, "SANDBOX_REGISTRY", f"{registry.host}/team")
+@pytest.mark.usefixtures("team")
+def test_a_cluster_of_two_architectures(project: Project, registry: RunningRegistry) -> None:
     need("a Debian mirror")  # for the other architecture's base
     made = project_image(project.root, "s3", "linux/amd64,linux/arm64")
     manifest = registry.storage / "docker/registry/v2/blobs/sha256"

@@ -21,8 +21,8 @@ from px.sandbox.layers import pythons
 from px.sandbox.layers.base import compiler_of
 from px.sandbox.layers.layer import Layer
 from px.sandbox.layers.sysconfigdata import BuildPrefix
-from px.store.canonical import oid_of
-from px.store.tree import UnsafePathError, check_plain_link, is_text
+from px.store.canonical import is_text, oid_of
+from px.store.tree import UnsafePathError, check_plain_link
 from px.tarballs import members, open_tar, unpacked_zstd
 from px.warm.spec import PYTHON
 
