@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 
 # Lists of places: those of the GPUs come after all others.
 _PLACES = ("LD_LIBRARY_PATH", "PATH")
+# Where px's own fix names a flag of ``px run``, which a flow does not have.
+_FIXES = {
+    "PX925": "Leave gpu= out, or make it a wish: @resources(gpu=1) is one on a machine without a GPU.",
+    "PX926": "Ask for fewer: @sandbox(gpu=1)",
+    "PX930": "Name GPUs by number or UUID, or unset it: env -u CUDA_VISIBLE_DEVICES python FLOW.py run",
+}
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ def gpus_of(count: int) -> Gpus:
     except PxError as e:
         raise Unusable(
             f"The local sandbox cannot give a step gpu={count}: {e.what}",
-            fix=[*e.fix[:1], f"Or run the step at a provider: @daytona(gpu={count})"],
+            fix=[_FIXES.get(e.code) or e.fix[0], f"Or run the step at a provider: @daytona(gpu={count})"],
             read="docs/how-to/use-a-gpu.md",
         ) from None
     return Gpus(spec.devices, tuple((m.source, m.target, m.read_only) for m in spec.mounts), dict(spec.env))
