@@ -92,7 +92,10 @@ def made_up(directory: Path, layer: Path, nodes: tuple[str, ...], *, cdi: bool =
     cuda = real.replace(b"libresolv.so.2\0", b"libcuda.so.1\0\0\0")  # a library that the loader takes
     libraries = make_libraries(directory / "driver", {"libcuda": cuda})
     (directory / "conf").write_text(f"{libraries}\n")
-    subprocess.run(["/sbin/ldconfig", "-X", "-C", directory / "cache", "-f", directory / "conf"], check=True)
+    # ldconfig always looks in the system's directories too, where a machine with a GPU has its own driver.
+    ldconfig = next(path for path in ("/sbin/ldconfig.real", "/sbin/ldconfig") if os.path.exists(path))
+    alone = [bubblewrap(), "--ro-bind", ldconfig, "/ldconfig", "--bind", str(directory), str(directory)]
+    subprocess.run([*alone, "--", "/ldconfig", "-X", "-C", directory / "cache", "-f", directory / "conf"], check=True)
     specifications = directory / "cdi"
     specifications.mkdir()
     if cdi:

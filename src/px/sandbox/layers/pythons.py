@@ -34,6 +34,9 @@ _STABLE = re.compile(r"\d+\.\d+\.\d+")
 _STANDALONE = re.compile(r"(?P<mirror>.*/)(?P<build>\d{8})/cpython-[\d.]+%2B(?P=build)-[^/]+\.tar\.gz")
 # Settings that choose another list or mirror than px has just resolved.
 _SOURCES = ("UV_PYTHON_INSTALL_MIRROR", "UV_PYTHON_DOWNLOADS_JSON_URL")
+# With settings against downloads uv would list none.  Listing fetches nothing; what is fetched heeds them.
+_NO_PREFERENCE = {"UV_PYTHON_DOWNLOADS": "manual", "UV_PYTHON_PREFERENCE": "managed"}
+_PREFERENCES = ("UV_MANAGED_PYTHON", "UV_NO_MANAGED_PYTHON")
 
 
 class UnavailableError(Exception):
@@ -114,6 +117,7 @@ def _without(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def _listed(flags: list[str], directory: Path | None, environment: dict[str, str]) -> list[dict[str, Any]]:
+    environment = {k: v for k, v in environment.items() if k not in _PREFERENCES} | _NO_PREFERENCE
     done = process.run([uv.find_uv(), *flags, *_LIST, "--output-format", "json"], cwd=directory, env=environment)
     if not done.ok:
         raise UnavailableError(reason(done.stderr))

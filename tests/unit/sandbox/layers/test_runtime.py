@@ -162,6 +162,16 @@ def test_uv_tells_the_hash_that_it_expects() -> None:
     assert re.fullmatch(r"[0-9a-f]{64}", found)
 
 
+@pytest.mark.parametrize(
+    "setting", ["UV_PYTHON_DOWNLOADS=never", "UV_PYTHON_PREFERENCE=only-system", "UV_NO_MANAGED_PYTHON=1"]
+)
+def test_settings_against_downloads_hide_nothing_from_the_list(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list says where a pinned build lies; whether it may be fetched is asked later."""
+    name, _, value = setting.partition("=")
+    monkeypatch.setenv(name, value)
+    assert pythons.builtin_offers("amd64")
+
+
 # --- the tree -----------------------------------------------------------------------------------------------------
 
 DATA = b"""# generated
