@@ -53,6 +53,62 @@ PYPI = (
     .replace(OWN_IMAGE, OWN_PACKAGES)
     .replace("kubernetes", "pypi")
 )
+NAMED_ELSEWHERE = """\
+from metaflow import Config, FlowSpec, StepMutator, config_expr, kubernetes, step
+
+
+class place(StepMutator):
+    def init(self, *args, **kwargs):
+        self.image = kwargs["image"]
+
+    def mutate(self, mutable_step):
+        given = {"image": self.image, "cpu": 2}
+        mutable_step.add_decorator("kubernetes", deco_kwargs=given, duplicates=mutable_step.OVERRIDE)
+
+
+class NamedElsewhereFlow(FlowSpec):
+    settings = Config("settings", default_value='{"none": {"image": null}, "own": {"image": "example.org/own:1"}}')
+
+    @place(image="example.org/mutated:1")
+    @step
+    def start(self):
+        self.next(self.nothing)
+
+    @place(image=None)
+    @step
+    def nothing(self):
+        self.next(self.none)
+
+    @kubernetes(**config_expr("settings.none"))
+    @step
+    def none(self):
+        self.next(self.own)
+
+    @kubernetes(**config_expr("settings.own"))
+    @step
+    def own(self):
+        self.next(self.end)
+
+    @kubernetes(image="python:3.11")
+    @step
+    def end(self):
+        pass
+
+
+if __name__ == "__main__":
+    NamedElsewhereFlow()
+"""
+PLAIN = TWO_IMAGES.replace("    @kubernetes(image=None)\n", "").replace(f"    @{OWN_IMAGE}\n", "")
+PYPI_OF_CONFIG = (
+    PYPI.replace("FlowSpec,", "Config, FlowSpec, config_expr,")
+    .replace(OWN_PACKAGES, 'pypi(packages=config_expr("settings.packages"))')
+    .replace(
+        "(FlowSpec):\n",
+        """(FlowSpec):
+    settings = Config("settings", default_value='{"packages": {"pandas": ">=2,<3", "numpy": "1.26"}}')
+""",
+    )
+)
 LOGIN = {"PX_REGISTRY_USERNAME": USER, "PX_REGISTRY_PASSWORD": PASSWORD}
 REPOSITORY = "docker/registry/v2/repositories/team/shapes"
 
@@ -77,10 +133,12 @@ def project(home: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> I
         for name, value in home.items():
             patch.setenv(name, value)
         made.write("pyproject.toml", MANIFEST)
-        made.write(".gitignore", ".metaflow\n__pycache__\n.px\n")
+        made.write(".gitignore", "__pycache__\n.px\n")
         made.write("elsewhere.py", (FLOWS / "elsewhere.py").read_text())
         made.write("two_images.py", TWO_IMAGES)
+        made.write("named_elsewhere.py", NAMED_ELSEWHERE)
         made.write("with_pypi.py", PYPI)
+        made.write("pypi_of_config.py", PYPI_OF_CONFIG)
         made.sync()
         made.git("init", "-q", "-b", "main")
         made.commit()
@@ -165,11 +223,33 @@ def tags(registry: RunningRegistry) -> dict[str, str]:
     return {path.name: (path / "current" / "link").read_text().strip() for path in found}
 
 
+def test_images_that_mutators_and_configs_name(project: Project, registry: RunningRegistry, s3: dict[str, str]) -> None:
+    env = {**s3, "METAFLOW_SANDBOX_REGISTRY": f"{registry.host}/team"}
+    done = flow(project, "named_elsewhere.py", "argo-workflows", "create", "--only-json", **env, **LOGIN)
+    assert done.code == 0, done.output
+    found = {name: container["image"] for name, container in containers(done).items()}
+    assert (found["start"], found["own"]) == ("example.org/mutated:1", "example.org/own:1")
+    assert found["end"] == "python:3.11", "Metaflow's default counts if the step names it"
+    (digest,) = tags(registry).values()
+    assert found["nothing"] == found["none"] == f"{registry.host}/team/shapes@{digest}"
+
+
 def test_commands_that_run_nothing_pack_nothing(project: Project, s3: dict[str, str]) -> None:
     env = {**s3, "METAFLOW_SANDBOX_REGISTRY": "127.0.0.1:1/nobody-is-here"}
     for args in (("show",), ("--with", "batch", "package", "list")):
         done = flow(project, "elsewhere.py", *args, **env)
         assert done.code == 0, done.output
+
+
+def test_spin_runs_a_step_here_and_packs_nothing(project: Project) -> None:
+    new = project.write("spun.py", PLAIN)
+    try:
+        assert flow(project, "spun.py", "run").code == 0
+        project.write("spun.py", TWO_IMAGES)
+        done = flow(project, "spun.py", "spin", "end", METAFLOW_SANDBOX_REGISTRY="127.0.0.1:1/nobody-is-here")
+    finally:
+        new.unlink()
+    assert done.code == 0, done.output
 
 
 def test_own_packages_are_refused(project: Project) -> None:
@@ -179,6 +259,8 @@ def test_own_packages_are_refused(project: Project) -> None:
         "The step end has @pypi. With --environment=px all steps have the packages of the project's lock" in done.output
     )
     assert "px add pandas==2.0" in done.output
+    done = flow(project, "pypi_of_config.py", "run")
+    assert "px add 'pandas>=2,<3' numpy==1.26\n" in done.output
 
 
 def test_a_dirty_tree_stops_a_run_before_it_starts(project: Project, s3: dict[str, str]) -> None:
