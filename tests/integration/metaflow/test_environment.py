@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -223,6 +224,13 @@ def tags(registry: RunningRegistry) -> dict[str, str]:
     return {path.name: (path / "current" / "link").read_text().strip() for path in found}
 
 
+def stored(registry: RunningRegistry, reference: str) -> dict[str, Any]:
+    """The manifest or index that a reference names by its digest."""
+    digest = reference.partition("@sha256:")[2]
+    path = registry.storage / "docker/registry/v2/blobs/sha256" / digest[:2] / digest / "data"
+    return dict(json.loads(path.read_text()))
+
+
 def test_images_that_mutators_and_configs_name(project: Project, registry: RunningRegistry, s3: dict[str, str]) -> None:
     env = {**s3, "METAFLOW_SANDBOX_REGISTRY": f"{registry.host}/team"}
     done = flow(project, "named_elsewhere.py", "argo-workflows", "create", "--only-json", **env, **LOGIN)
@@ -319,12 +327,25 @@ def test_an_image_without_code_can_be_made_again(project: Project) -> None:
     assert done.stdout.endswith("the same, layer by layer\n"), done.stdout + done.stderr
 
 
+@pytest.mark.usefixtures("team")
+def test_what_the_registry_lost_is_pushed_again(project: Project, registry: RunningRegistry) -> None:
+    """A tag that somebody removed, as before a clean-up of what has none; and a layer that a clean-up took."""
+    made = project_image(project.root, "s3", code=False)
+    before = tags(registry)
+    kept = registry.storage / REPOSITORY
+    layer = str(stored(registry, made.reference)["layers"][0]["digest"])
+    for lost in (kept / "_manifests" / "tags" / next(iter(before)), kept / "_layers" / layer.replace(":", "/")):
+        shutil.rmtree(lost)
+        project_image.cache_clear()
+        assert project_image(project.root, "s3", code=False).reference == made.reference
+        assert lost.is_dir()
+    assert tags(registry) == before
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("team")
 def test_a_cluster_of_two_architectures(project: Project, registry: RunningRegistry) -> None:
     need("a Debian mirror")  # for the other architecture's base
     made = project_image(project.root, "s3", "linux/amd64,linux/arm64")
-    manifest = registry.storage / "docker/registry/v2/blobs/sha256"
-    digest = made.reference.partition("@sha256:")[2]
-    index = json.loads((manifest / digest[:2] / digest / "data").read_text())
+    index = stored(registry, made.reference)
     assert [row["platform"]["architecture"] for row in index["manifests"]] == ["amd64", "arm64"]

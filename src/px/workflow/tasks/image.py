@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from px.errors import PxError
+from px.oci.blobs import Blobs
 from px.oci.registry.client import Registry
-from px.oci.registry.push import reported
+from px.oci.registry.push import has_release, reported
 from px.oci.registry.reference import Reference, default_reference, parse
 from px.platforms import architectures_named
 from px.process import tidy_end
@@ -139,11 +140,11 @@ def _pushed(
 ) -> TaskImage:
     digest, sbx_id = packed.release.digest, packed.images[0].steps.image.sbx_id
     reference = str(replace(repository, digest=digest))
-    with reported(registry, f"asking {repository.host} for {repository.path}"):
-        known = registry.manifest(digest)
-    if known is not None:
-        return TaskImage(reference, sbx_id, 0)
     # Under a tag of its own: registries remove what has none, and a scheduled flow may want it for months.
-    named = replace(packed, names=(replace(repository, tag=f"px-{digest.removeprefix('sha256:')[:16]}"),))
+    tag = f"px-{digest.removeprefix('sha256:')[:16]}"
+    with reported(registry, f"asking {repository.host} for {repository.path}"):
+        if has_release(Blobs(context.home), packed.release, registry, tag):
+            return TaskImage(reference, sbx_id, 0)
+    named = replace(packed, names=(replace(repository, tag=tag),))
     (done,) = deliver(context, named, Delivery(push=True, insecure=insecure))
     return TaskImage(reference, sbx_id, len(done.sent), done.sent_bytes)
