@@ -8,6 +8,7 @@ import urllib.request
 from typing import Any, cast
 
 import pytest
+from metaflow import metaflow_config
 
 from metaflow_extensions.sandbox.plugins.backend import Resources, SandboxConfig
 from metaflow_extensions.sandbox.plugins.backends import get_backend
@@ -95,6 +96,22 @@ def test_a_build_that_failed_is_made_again(fresh: Server, config: SandboxConfig)
     assert fresh.stats()["templates"][template_name(config)] == "error"
     backend(fresh).ensure_template(config)
     assert fresh.stats()["templates"][template_name(config)] == "ready"
+
+
+def test_the_login_is_for_the_registry_of_the_project_only(
+    fresh: Server, config: SandboxConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step may name an image of any other registry, and that must not get it."""
+    if fresh.kind != "e2b":
+        pytest.skip("Daytona keeps logins itself")
+    monkeypatch.setattr(metaflow_config, "SANDBOX_PULL_USERNAME", "puller", raising=False)
+    with pytest.raises(Unusable, match="METAFLOW_SANDBOX_PULL_PASSWORD is not"):
+        backend(fresh).check(config)  # type: ignore[attr-defined]
+    monkeypatch.setattr(metaflow_config, "SANDBOX_PULL_PASSWORD", "planted", raising=False)
+    monkeypatch.setattr(metaflow_config, "SANDBOX_REGISTRY", "registry.example.org/team", raising=False)
+    others = [SandboxConfig(image=f"{host}/a/b:1") for host in ("registry.example.org", "registry.example.com")]
+    names = [backend(fresh).ensure_template(one) for one in (config, *others)]
+    assert [fresh.stats()["logins"][name] for name in names] == ["puller", "puller", ""]
 
 
 def test_resources_are_parts_of_it(fresh: Server, config: SandboxConfig) -> None:

@@ -58,6 +58,7 @@ class E2BBackend(MakesTemplates, RemoteBackend):
 
     def check(self, config: SandboxConfig) -> None:
         super().check(config)
+        pull_credentials(config)
         for option, value in (("gpu", config.resources.gpu), ("disk", config.resources.disk_mb)):
             if value:
                 raise Unusable(
@@ -97,7 +98,7 @@ class E2BBackend(MakesTemplates, RemoteBackend):
         with self.asking(f"make a template of {source}"):
             started = e2b.Template()
             template = (
-                started.from_image(source, **pull_credentials())
+                started.from_image(source, **pull_credentials(config))
                 if _is_container_image(source)
                 else started.from_template(source)
             )

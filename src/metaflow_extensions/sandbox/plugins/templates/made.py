@@ -144,10 +144,25 @@ def when(value: object) -> str:
     return found if _TIME.fullmatch(found) else ""
 
 
-def pull_credentials() -> dict[str, str]:
-    """What the provider needs to pull from a private registry, if the user names it.  px hands on no other login."""
-    user, password = (str(setting(f"SANDBOX_PULL_{name}") or "") for name in ("USERNAME", "PASSWORD"))
-    return {"username": user, "password": password} if user and password else {}
+def pull_credentials(config: SandboxConfig) -> dict[str, str]:
+    """What the provider needs to pull from a private registry, if the user names it.  px hands on no other login.
+
+    It is for the registry of the project's image.  A step may name an image of any other, which must not get it.
+    """
+    found = {name: str(setting(f"SANDBOX_PULL_{name.upper()}") or "") for name in ("username", "password")}
+    for name, other in (("USERNAME", "password"), ("PASSWORD", "username")):
+        if found[other] and not found[name.lower()]:
+            raise Unusable(
+                f"METAFLOW_SANDBOX_PULL_{other.upper()} is set, and METAFLOW_SANDBOX_PULL_{name} is not.",
+                fix=[f"Name both: export METAFLOW_SANDBOX_PULL_{name}=…"],
+                read=_DOCS,
+            )
+    ours = config.sbx_id or _host(config.image) == _host(setting("SANDBOX_REGISTRY"))
+    return found if ours and found["username"] else {}
+
+
+def _host(name: object) -> str:
+    return str(name or "").strip().partition("/")[0].lower()
 
 
 def _say(text: str) -> None:
