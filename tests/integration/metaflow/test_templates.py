@@ -89,6 +89,32 @@ def test_nobody_finishes_it(fresh: Server, config: SandboxConfig) -> None:
     assert backend(fresh).remove_template(template_name(config))
 
 
+def test_asleep(fresh: Server, config: SandboxConfig) -> None:
+    """Daytona puts snapshots to sleep.  The first task that needs one wakes it; to remove it, nobody need wake it."""
+    if fresh.kind != "daytona":
+        pytest.skip("E2B's templates do not sleep")
+    name, before = backend(fresh).ensure_template(config), built(fresh)
+    post(fresh, f"/snapshots/{name}/deactivate", {})
+    names: list[str] = []
+    threads = [threading.Thread(target=lambda: names.append(backend(fresh).ensure_template(config))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert (names, built(fresh)) == ([name] * 6, before)
+    post(fresh, f"/snapshots/{name}/deactivate", {})
+    asleep = {t.name: t for t in backend(fresh).templates()}[name]
+    assert asleep.state == "asleep"
+    backend(fresh).wake_template(asleep)
+    with pytest.raises(Refused, match="it is in ready state"):
+        backend(fresh).wake_template(asleep)
+    backend(fresh)._wake(asleep)  # another machine was quicker
+    post(fresh, f"/snapshots/{name}/deactivate", {})
+    woken = sum(request.endswith("/activate") for request in fresh.stats()["requests"])
+    assert backend(fresh).remove_template(name)
+    assert sum(request.endswith("/activate") for request in fresh.stats()["requests"]) == woken
+
+
 def test_a_build_that_failed_is_made_again(fresh: Server, config: SandboxConfig) -> None:
     fresh.faults(fail_build=1)
     with pytest.raises(Refused, match="could not be unpacked"):

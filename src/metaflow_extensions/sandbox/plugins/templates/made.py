@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from metaflow_extensions.sandbox.plugins.backend import SandboxConfig
 
-READY, BUILDING, FAILED = "ready", "building", "failed"
+READY, BUILDING, FAILED, ASLEEP = "ready", "building", "failed", "asleep"
 PAUSE = 1.0
 _TIME = re.compile(r"[0-9T:.+Z -]{10,40}")
 _DOCS = "docs/how-to/use-a-provider.md"
@@ -66,6 +66,9 @@ class MakesTemplates(ABC):
     def delete_template(self, found: TemplateInfo) -> None:
         """Remove it at the provider."""
 
+    def wake_template(self, found: TemplateInfo) -> None:  # noqa: B027 - at some providers, templates do not sleep
+        """Let the provider wake one that it has put to sleep."""
+
     def has_template(self, name: str) -> bool:
         found = self.find_template(name)
         return found is not None and found.state == READY
@@ -89,6 +92,8 @@ class MakesTemplates(ABC):
                 found = None
             if found is None and self._built(name, config):
                 return
+            if found is not None and found.state == ASLEEP:
+                self._wake(found)
             if time.monotonic() > end:
                 raise Refused(
                     f"{self.provider} has not finished the template {name} in {config.create_seconds} seconds.",
@@ -98,6 +103,15 @@ class MakesTemplates(ABC):
                     ],
                 )
             time.sleep(PAUSE)
+
+    def _wake(self, found: TemplateInfo) -> None:
+        try:
+            self.wake_template(found)
+        except Refused:
+            again = self.find_template(found.name)
+            if again is None or again.state == ASLEEP:
+                raise
+            # Another machine was quicker.
 
     def _built(self, name: str, config: SandboxConfig) -> bool:
         """Build it; False if somebody else has begun to, in this very moment."""
