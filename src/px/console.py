@@ -50,7 +50,7 @@ def redact(text: str) -> str:
     """Remove user names, passwords and tokens from every URL in ``text``."""
     if "://" not in text:
         return text
-    text = re.sub(r"([a-z][a-z0-9+.-]*://)[^/@\s]+@", r"\1", text, flags=re.IGNORECASE)
+    text = re.sub(r"([a-z][a-z0-9+.-]*://)[^/\s]+@", r"\1", text, flags=re.IGNORECASE)
     # Signed addresses (S3 has them, for example) carry their secret in the query.
     query = r"([?&][^=&\s]*(?:token|signature|credential|key|secret|password)[^=&\s]*=)[^&\s]+"
     return re.sub(query, r"\1***", text, flags=re.IGNORECASE)

@@ -296,6 +296,11 @@ def test_no_registry_no_login_no_project_no_such_platform(
     assert "There is no px project around" in refusal(tmp_path)
     settings.setattr(metaflow_config, "SANDBOX_REGISTRY", "no host")
     assert "PX922" in refusal(project.root)
+    for login in ("me:planted@", "https://me:planted@"):
+        settings.setattr(metaflow_config, "SANDBOX_REGISTRY", f"{login}127.0.0.1:1/team")
+        said = refusal(project.root)
+        assert "docker login 127.0.0.1:1\n" in said
+        assert "planted" not in said
     settings.setattr(metaflow_config, "SANDBOX_REGISTRY", f"{registry.host}/team")
     said = refusal(project.root)
     assert f"Log in: docker login {registry.host}" in said

@@ -92,6 +92,10 @@ def _has_modules(project: Project) -> bool:
 def repository_of(context: Context, registry: str) -> Reference:
     """Where the project's images go: a repository of the project's name below what the configuration names."""
     name = default_reference(context.project.name, None, None).path
+    if "@" in registry:  # it is not shown: what stands before it is a login
+        problem, registry = "a login is no part of the name", registry.rpartition("@")[2]
+        fix = ["Log in, and name the registry without it: docker login " + registry.partition("/")[0]]
+        raise PxError("PX922", reference=registry, problem=problem, fix=fix, whole_fix=True)
     try:
         found = parse(f"{registry.strip().rstrip('/')}/{name}")
         problem = "px.local is px's name for this machine, not a registry" if found.is_local else ""
