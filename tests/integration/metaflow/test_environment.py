@@ -15,7 +15,7 @@ import pytest
 from metaflow import metaflow_config
 
 from metaflow_extensions.sandbox.plugins.errors import Unusable
-from metaflow_extensions.sandbox.plugins.project_image import project_image
+from metaflow_extensions.sandbox.plugins.project_image import check_registry, has_project, project_image
 from px.home import Home
 from tests.integration.oci.registry_server import PASSWORD, USER, RunningRegistry, running_registry
 from tests.integration.pack.projects import Project
@@ -309,6 +309,19 @@ def test_no_registry_no_login_no_project_no_such_platform(
     assert "METAFLOW_SANDBOX_PLATFORM linux/s390x: px has no such platform" in refusal(project.root)
     settings.setattr(metaflow_config, "SANDBOX_ALLOW_DIRTY", "perhaps")
     assert "METAFLOW_SANDBOX_ALLOW_DIRTY=perhaps is neither 1 nor 0" in refusal(project.root)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [("x = [", "PX002"), ('[tool.px]\nregistri = "x"', "PX003"), ("[tool.px]\nregistry = 5", "PX003")],
+)
+@pytest.mark.usefixtures("settings")
+def test_a_manifest_that_is_not_valid(tmp_path: Path, wrong: str, code: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(f"{MANIFEST}{wrong}\n")
+    assert code in refusal(tmp_path)
+    for question in (lambda: has_project(tmp_path), lambda: check_registry(tmp_path, "e2b")):
+        with pytest.raises(Unusable, match=code):
+            question()
 
 
 @pytest.mark.usefixtures("logged_in")

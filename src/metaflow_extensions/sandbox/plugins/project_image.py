@@ -40,10 +40,8 @@ class ProjectImage:
 
 
 def has_project(flow_directory: Path) -> bool:
-    """Whether there is a px project around a flow; it is not looked into."""
-    from px.workflow.sandbox import project_around
-
-    return project_around(flow_directory) is not None
+    """Whether there is a px project around a flow."""
+    return _around(flow_directory) is not None
 
 
 def check_registry(flow_directory: Path, backend: str) -> None:
@@ -95,22 +93,31 @@ def project_image(
     return ProjectImage(made.reference, made.sbx_id, made.sent_bytes)
 
 
-def _project(flow_directory: Path) -> Context:
+def _around(flow_directory: Path) -> Path | None:
     try:
-        from px.project.context import Context
+        from px.errors import PxError
         from px.workflow.sandbox import project_around
     except ImportError:
         raise Unusable(
             "The project's image is packed by px, which is not installed.",
             fix=["Install it: pip install 'px-sandbox[metaflow]'"],
         ) from None
-    root = project_around(flow_directory)
+    try:
+        return project_around(flow_directory)
+    except PxError as e:  # a manifest that is not valid
+        raise _unusable(e) from None
+
+
+def _project(flow_directory: Path) -> Context:
+    root = _around(flow_directory)
     if root is None:
         raise Unusable(
             f"There is no px project around {flow_directory}: no pyproject.toml with a lock or a [tool.px] table.",
             fix=["Make one beside the flow: px init && px add PACKAGE … && px sync --sandbox"],
             read=READ,
         )
+    from px.project.context import Context
+
     return Context.from_environment(root)
 
 

@@ -72,7 +72,8 @@ def task_image(context: Context, wanted: Wanted) -> TaskImage:
     architectures = architectures_named(wanted.platform, "METAFLOW_SANDBOX_PLATFORM=")
     if context.offline:
         problem = "a push needs the network, and uv is told to be offline"
-        raise PxError("PX922", reference=repository.repository, problem=problem, fix=["unset UV_OFFLINE"])
+        fix = ["unset UV_OFFLINE"]
+        raise PxError("PX922", reference=repository.repository, problem=problem, fix=fix, whole_fix=True)
     code = wanted.code or _has_modules(context.project)
     clean = code and check_clean(context.project, allow_dirty=wanted.allow_dirty)
     registry = _reached(repository, insecure=wanted.insecure)
