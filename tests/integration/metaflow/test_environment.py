@@ -301,6 +301,10 @@ def test_no_registry_no_login_no_project_no_such_platform(
         said = refusal(project.root)
         assert "docker login 127.0.0.1:1\n" in said
         assert "planted" not in said
+    settings.setattr(metaflow_config, "SANDBOX_REGISTRY", "127.0.0.1:1/team")
+    said = refusal(project.root)
+    assert "Check that the registry is up" in said
+    assert "complete on this machine" not in said, "nothing is packed yet"
     settings.setattr(metaflow_config, "SANDBOX_REGISTRY", f"{registry.host}/team")
     said = refusal(project.root)
     assert f"Log in: docker login {registry.host}" in said

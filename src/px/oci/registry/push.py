@@ -65,12 +65,12 @@ def push(
 
 
 @contextmanager
-def reported(registry: Registry, doing: str) -> Iterator[None]:
-    """Turn failures of the registry or of the network into PX903."""
+def reported(registry: Registry, doing: str, *, packed: bool = True) -> Iterator[None]:
+    """Turn failures of the registry or of the network into PX903.  ``packed``: there is an image, which is not lost."""
     try:
         yield
     except (FetchError, RegistryError) as e:
-        raise registry.failure(doing, e) from e
+        raise registry.failure(doing, e, packed=packed) from e
 
 
 def _push_repository(blobs: Blobs, what: Release, names: list[Reference], registry: Registry) -> Pushed:

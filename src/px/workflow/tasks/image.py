@@ -111,7 +111,7 @@ def repository_of(context: Context, registry: str) -> Reference:
 def _reached(repository: Reference, *, insecure: bool) -> Registry:
     """The registry, which answers and knows us: better asked now than after minutes of packing."""
     registry = Registry(repository, insecure=insecure)
-    with reported(registry, f"asking {repository.host} for {repository.path}"):
+    with reported(registry, f"asking {repository.host} for {repository.path}", packed=False):
         registry.connect()
         registry.has_blob("sha256:" + "0" * 64)
     return registry
