@@ -151,7 +151,7 @@ class Http:
                 )
             return answer if stream else _whole(answer, bounds.DOCUMENT if limit is None else limit)
         except (HTTPError, OSError, ValueError) as e:
-            raise FetchError(console.redact(_reason(e)), unreachable=_is_unreachable(e)) from e
+            raise FetchError(console.printable(console.redact(_reason(e))), unreachable=_is_unreachable(e)) from e
 
     def get(self, url: str, *, headers: Mapping[str, str] | None = None) -> bytes:
         """The content of an index or package.  If the connection breaks in the middle of it, it is fetched again."""

@@ -202,7 +202,8 @@ def test_the_name_of_a_flow_is_one_word_of_the_remote_command(monkeypatch: pytes
 
 
 def test_what_metaflow_shows_has_no_passwords() -> None:
-    error = Unusable("uv could not read https://me:planted@index.example.org/simple/", fix=["Check the index"])
+    error = Unusable("uv could not read https://me:planted@index.example.org/simple/\x1b[2J", fix=["Check the index"])
     shown = str(settings.metaflow_error(error))
+    assert shown.replace("\n", "").isprintable(), "a provider's words may be in it"
     assert "https://index.example.org/simple/" in shown
     assert "planted" not in shown

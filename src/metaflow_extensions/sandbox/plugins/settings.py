@@ -25,14 +25,17 @@ STARTED_AT = "METAFLOW_SANDBOX_STARTED_AT"
 
 
 def metaflow_error(error: BackendError) -> Exception:
-    """The error as Metaflow shows it: with a headline, and without a traceback or the passwords of addresses."""
+    """The error as Metaflow shows it: with a headline, and without a traceback.
+
+    A provider's or a registry's words may be in it: they may not steer the terminal, nor show passwords in addresses.
+    """
     from metaflow.exception import MetaflowException
 
     text = str(error)
     with suppress(ImportError):  # px is not at a provider, where a task calls the hooks once more
-        from px.console import redact
+        from px.console import printable, redact
 
-        text = redact(text)
+        text = printable(redact(text))
     shown: Exception = MetaflowException(text)
     shown.headline = "Sandbox error"  # type: ignore[attr-defined]
     return shown

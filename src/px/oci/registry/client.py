@@ -257,7 +257,7 @@ class Registry:
         reason = f"the registry answered {answer.status} {answer.reason or ''}".rstrip() + (
             f" ({said})" if said else ""
         )
-        return RegistryError(reason, answer.status, retry_after=_retry_after(answer))
+        return RegistryError(console.printable(reason), answer.status, retry_after=_retry_after(answer))
 
     def failure(self, doing: str, error: FetchError | RegistryError, *, packed: bool = True) -> PxError:
         """The error for the user: what failed, and what to check in this case."""
