@@ -315,6 +315,15 @@ def test_no_registry_no_login_no_project_no_such_platform(
     assert "METAFLOW_SANDBOX_ALLOW_DIRTY=perhaps is neither 1 nor 0" in refusal(project.root)
 
 
+@pytest.mark.usefixtures("team")
+def test_no_lock_and_an_old_one(project: Project, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(f"{MANIFEST}[tool.px]\n")
+    assert "there is no lock" in refusal(tmp_path)
+    (tmp_path / "uv.lock").write_bytes((project.root / "uv.lock").read_bytes())
+    (tmp_path / "pyproject.toml").write_text(MANIFEST.replace('"hello"', '"hello", "extra-thing"'))
+    assert "PX102  uv.lock is older than the manifest" in refusal(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("wrong", "code"),
     [("x = [", "PX002"), ('[tool.px]\nregistri = "x"', "PX003"), ("[tool.px]\nregistry = 5", "PX003")],

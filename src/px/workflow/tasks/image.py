@@ -127,6 +127,12 @@ def _one_at_a_time(context: Context) -> Iterator[None]:
 
 def _packed(context: Context, options: PackOptions, architectures: list[str]) -> PackedRelease:
     situation = inspect(serving(context, Target.SANDBOX))
+    if not context.project.lock.is_file():
+        reason = "The image of tasks is made from a lock."
+        remedy = "Make one: px sync --sandbox, then commit it."
+        raise PxError(
+            "PX010", command="pack image", sentence="there is no lock", state="NeedsLock", reason=reason, remedy=remedy
+        )
     if not situation.lock_matches:
         reason = "The image of tasks is made from a lock that matches the manifest."
         raise PxError("PX102", lock=context.project.lock.name, reason=reason)
