@@ -92,7 +92,7 @@ class PxEnvironment(MetaflowEnvironment):
         if decorator in self._without:
             return False
         # Of what a mutator gives to a decorator, Metaflow does not note that somebody named it.
-        named = "image" in decorator._user_defined_attributes and not getattr(decorator, "inserted_by", None)
+        named = "image" in decorator._user_defined_attributes and not decorator.inserted_by
         return named or decorator.attributes["image"] != _default_image(type(decorator))
 
     def add_to_package(self) -> list[tuple[str, str]]:
