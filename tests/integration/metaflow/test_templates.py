@@ -108,7 +108,7 @@ def test_asleep(fresh: Server, config: SandboxConfig) -> None:
     backend(fresh).wake_template(asleep)
     with pytest.raises(Refused, match="it is in ready state"):
         backend(fresh).wake_template(asleep)
-    backend(fresh)._wake(asleep)  # another machine was quicker
+    backend(fresh)._unless_done(backend(fresh).wake_template, asleep)  # another machine was quicker
     post(fresh, f"/snapshots/{name}/deactivate", {})
     woken = sum(request.endswith("/activate") for request in fresh.stats()["requests"])
     assert backend(fresh).remove_template(name)
@@ -120,6 +120,17 @@ def test_a_build_that_failed_is_made_again(fresh: Server, config: SandboxConfig)
     with pytest.raises(Refused, match="could not be unpacked"):
         backend(fresh).ensure_template(config)
     assert fresh.stats()["templates"][template_name(config)] == "error"
+    failed = backend(fresh).find_template(template_name(config))
+    assert failed is not None
+    backend(fresh).delete_template(failed)
+    with pytest.raises(Refused, match="not found"):
+        backend(fresh).delete_template(failed)
+    begin(fresh, template_name(config))
+    backend(fresh)._unless_done(backend(fresh).delete_template, failed)  # another machine was quicker
+    fresh.faults(fail_build=1)
+    assert backend(fresh).remove_template(template_name(config))
+    with pytest.raises(Refused, match="could not be unpacked"):
+        backend(fresh).ensure_template(config)
     backend(fresh).ensure_template(config)
     assert fresh.stats()["templates"][template_name(config)] == "ready"
 

@@ -19,7 +19,7 @@ from metaflow_extensions.sandbox.plugins.settings import setting
 from metaflow_extensions.sandbox.plugins.templates import names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from metaflow_extensions.sandbox.plugins.backend import SandboxConfig
 
@@ -88,12 +88,12 @@ class MakesTemplates(ABC):
             if found is not None and found.state == READY:
                 return
             if found is not None and found.state == FAILED:
-                self.delete_template(found)  # or the provider would refuse to make another one of its name
-                found = None
+                # Or the provider would refuse to make another one of its name. It may need a moment for that.
+                self._unless_done(self.delete_template, found)
             if found is None and self._built(name, config):
                 return
             if found is not None and found.state == ASLEEP:
-                self._wake(found)
+                self._unless_done(self.wake_template, found)
             if time.monotonic() > end:
                 raise Refused(
                     f"{self.provider} has not finished the template {name} in {config.create_seconds} seconds.",
@@ -104,14 +104,13 @@ class MakesTemplates(ABC):
                 )
             time.sleep(PAUSE)
 
-    def _wake(self, found: TemplateInfo) -> None:
+    def _unless_done(self, act: Callable[[TemplateInfo], None], found: TemplateInfo) -> None:
+        """Another machine may do the same at this moment: then the provider refuses, and it is done."""
         try:
-            self.wake_template(found)
+            act(found)
         except Refused:
-            again = self.find_template(found.name)
-            if again is None or again.state == ASLEEP:
+            if self.find_template(found.name) == found:
                 raise
-            # Another machine was quicker.
 
     def _built(self, name: str, config: SandboxConfig) -> bool:
         """Build it; False if somebody else has begun to, in this very moment."""
