@@ -89,6 +89,17 @@ def test_nobody_finishes_it(fresh: Server, config: SandboxConfig) -> None:
     assert backend(fresh).remove_template(template_name(config))
 
 
+def test_whoever_asked_for_it_was_killed(fresh: Server, config: SandboxConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """E2B begins to build at a second request, which then never comes."""
+    if fresh.kind != "e2b":
+        pytest.skip("at Daytona it is one request")
+    post(fresh, "/v3/templates", {"name": template_name(config)})
+    monkeypatch.setattr(made, "ABANDONED", 0.3)
+    hurried = SandboxConfig(image=config.image, sbx_id=config.sbx_id, create_seconds=20)
+    assert backend(fresh).ensure_template(hurried) == template_name(config)
+    assert fresh.stats()["templates"][template_name(config)] == "ready"
+
+
 def test_asleep(fresh: Server, config: SandboxConfig) -> None:
     """Daytona puts snapshots to sleep.  The first task that needs one wakes it; to remove it, nobody need wake it."""
     if fresh.kind != "daytona":

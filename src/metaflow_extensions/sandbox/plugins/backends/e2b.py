@@ -24,6 +24,7 @@ from metaflow_extensions.sandbox.plugins.errors import (
 )
 from metaflow_extensions.sandbox.plugins.templates import names
 from metaflow_extensions.sandbox.plugins.templates.made import (
+    ASKED,
     BUILDING,
     FAILED,
     READY,
@@ -233,7 +234,7 @@ def _api() -> Any:
     return get_api_client(ConnectionConfig())
 
 
-_STATES = ((READY, ("ready", "uploaded")), (FAILED, ("error",)))
+_STATES = ((READY, ("ready", "uploaded")), (FAILED, ("error",)), (ASKED, ("waiting",)))
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from metaflow_extensions.sandbox.plugins.backend import SandboxConfig
 
 READY, BUILDING, FAILED, ASLEEP = "ready", "building", "failed", "asleep"
+ASKED = "asked for"
+"""It has a name, and its building has not begun.  E2B is told so in a second request, which comes at once."""
 PAUSE = 1.0
+ABANDONED = 60.0
+"""After so many seconds, whoever asked for it was killed before the second request."""
 _TIME = re.compile(r"[0-9T:.+Z -]{10,40}")
 _DOCS = "docs/how-to/use-a-provider.md"
 
@@ -83,11 +87,12 @@ class MakesTemplates(ABC):
 
     def _build_or_wait(self, name: str, config: SandboxConfig) -> None:
         end = time.monotonic() + config.create_seconds
+        asked: dict[str, float] = {}
         while True:
             found = self.find_template(name)
             if found is not None and found.state == READY:
                 return
-            if found is not None and found.state == FAILED:
+            if found is not None and (found.state == FAILED or _is_abandoned(found, asked)):
                 # Or the provider would refuse to make another one of its name. It may need a moment for that.
                 self._unless_done(self.delete_template, found)
             if found is None and self._built(name, config):
@@ -139,6 +144,12 @@ class MakesTemplates(ABC):
             return False
         self.delete_template(found)
         return True
+
+
+def _is_abandoned(found: TemplateInfo, asked: dict[str, float]) -> bool:
+    """``asked`` has when each was seen first."""
+    now = time.monotonic()
+    return found.state == ASKED and now > asked.setdefault(found.provider_id, now) + ABANDONED
 
 
 @contextmanager
