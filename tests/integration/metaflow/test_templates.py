@@ -126,6 +126,14 @@ def test_asleep(fresh: Server, config: SandboxConfig) -> None:
     assert sum(request.endswith("/activate") for request in fresh.stats()["requests"]) == woken
 
 
+def test_a_build_that_does_not_end(fresh: Server, config: SandboxConfig) -> None:
+    fresh.faults(build_delay=3600)
+    hurried = SandboxConfig(image=config.image, sbx_id=config.sbx_id, create_seconds=1)
+    with pytest.raises(Refused, match="has not finished the template"):
+        backend(fresh).ensure_template(hurried)
+    assert backend(fresh).remove_template(template_name(config))
+
+
 def test_a_build_that_failed_is_made_again(fresh: Server, config: SandboxConfig) -> None:
     fresh.faults(fail_build=1)
     with pytest.raises(Refused, match="could not be unpacked"):

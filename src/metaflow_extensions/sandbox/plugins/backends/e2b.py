@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from inspect import signature
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from metaflow_extensions.sandbox.plugins.errors import (
     Unavailable,
     Unusable,
 )
-from metaflow_extensions.sandbox.plugins.templates import names
+from metaflow_extensions.sandbox.plugins.templates import made, names
 from metaflow_extensions.sandbox.plugins.templates.made import (
     ASKED,
     BUILDING,
@@ -108,7 +109,21 @@ class E2BBackend(MakesTemplates, RemoteBackend):
                 "cpu_count": None if resources.cpu is None else ceil(resources.cpu),
                 "memory_mb": None if resources.memory_mb is None else resources.memory_mb + resources.memory_mb % 2,
             }
-            e2b.Template.build(template, name, **sizes)
+            # The SDK's own way to wait has no end.
+            build = e2b.Template.build_in_background(template, name, **sizes)
+            self._wait_for(build, config.create_seconds)
+
+    def _wait_for(self, build: Any, seconds: float) -> None:
+        e2b, end = self.load(), time.monotonic() + seconds
+        while time.monotonic() < end:
+            status = e2b.Template.get_build_status(build)
+            state = str(getattr(status.status, "value", status.status))
+            if state == "ready":
+                return
+            if state == "error":
+                raise e2b.BuildException(status.reason.message if status.reason else "the build failed")
+            time.sleep(made.PAUSE)
+        raise Unavailable(f"E2B has not finished the template in {seconds} seconds.")
 
     def find_template(self, name: str) -> TemplateInfo | None:
         with self.asking("ask for a template"):
