@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -380,3 +381,7 @@ def test_a_cluster_of_two_architectures(project: Project, registry: RunningRegis
     made = project_image(project.root, "s3", "linux/amd64,linux/arm64")
     index = stored(registry, made.reference)
     assert [row["platform"]["architecture"] for row in index["manifests"]] == ["amd64", "arm64"]
+    project_image.cache_clear()
+    before = registry.requests("PUT")
+    assert project_image(project.root, "s3", "linux/amd64,linux/arm64") == replace(made, sent_bytes=0)
+    assert registry.requests("PUT") == before
