@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from px.project.context import Context
     from px.project.discovery import Project
     from px.project.selection import Selection
+    from px.project.situation import Situation
     from px.workflow.pack import PackedRelease
 
 
@@ -64,25 +65,29 @@ class TaskImage:
 
 
 def task_image(context: Context, wanted: Wanted) -> TaskImage:
-    """Pack the project's image for tasks, and push it unless the registry has it.
+    """Pack the project's image for tasks, and push it unless the registry has it."""
+    options, architectures, repository, registry = check_task_image(context, wanted)
+    with tidy_end(), _one_at_a_time(context):
+        packed = _packed(context, options, architectures)
+        if options.code and not wanted.allow_dirty:  # a file that was saved meanwhile may be in the image
+            check_clean(context.project, allow_dirty=False, warn=False)
+        return _pushed(context, packed, repository, registry, insecure=wanted.insecure)
 
-    What can be known to fail is said first: the name, the registry, the login, the working tree, the lock.
-    """
+
+def check_task_image(context: Context, wanted: Wanted) -> tuple[PackOptions, list[str], Reference, Registry]:
+    """Say what can be known to fail before anything is packed: the name, the lock, the working tree, the registry."""
     tasks, repository = Tasks(wanted.datastore, apt=wanted.apt), repository_of(context, wanted.registry)
     architectures = architectures_named(wanted.platform, "METAFLOW_SANDBOX_PLATFORM=")
     if context.offline:
         problem = "a push needs the network, and uv is told to be offline"
         fix = ["unset UV_OFFLINE"]
         raise PxError("PX922", reference=repository.repository, problem=problem, fix=fix, whole_fix=True)
+    _matched(context)
     code = wanted.code or _has_modules(context.project)
     clean = code and check_clean(context.project, allow_dirty=wanted.allow_dirty)
     registry = _reached(repository, insecure=wanted.insecure)
     options = PackOptions(tasks=tasks, clean=clean, entrypoint=(), code=code)
-    with tidy_end(), _one_at_a_time(context):
-        packed = _packed(context, options, architectures)
-        if code and not wanted.allow_dirty:  # a file that was saved meanwhile may be in the image
-            check_clean(context.project, allow_dirty=False, warn=False)
-        return _pushed(context, packed, repository, registry, insecure=wanted.insecure)
+    return options, architectures, repository, registry
 
 
 def _has_modules(project: Project) -> bool:
@@ -125,7 +130,8 @@ def _one_at_a_time(context: Context) -> Iterator[None]:
         yield
 
 
-def _packed(context: Context, options: PackOptions, architectures: list[str]) -> PackedRelease:
+def _matched(context: Context) -> Situation:
+    """The project, if its lock can be packed."""
     situation = inspect(serving(context, Target.SANDBOX))
     if not context.project.lock.is_file():
         reason = "The image of tasks is made from a lock."
@@ -136,6 +142,11 @@ def _packed(context: Context, options: PackOptions, architectures: list[str]) ->
     if not situation.lock_matches:
         reason = "The image of tasks is made from a lock that matches the manifest."
         raise PxError("PX102", lock=context.project.lock.name, reason=reason)
+    return situation
+
+
+def _packed(context: Context, options: PackOptions, architectures: list[str]) -> PackedRelease:
+    situation = _matched(context)
     with exclusive(context):
         return pack_all(situation, _synced(situation.selection(Target.SANDBOX)), options, architectures)
 
