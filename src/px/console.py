@@ -50,10 +50,15 @@ def redact(text: str) -> str:
     """Remove user names, passwords and tokens from every URL in ``text``."""
     if "://" not in text:
         return text
-    text = re.sub(r"([a-z][a-z0-9+.-]*://)[^/@\s]+@", r"\1", text, flags=re.IGNORECASE)
+    text = re.sub(r"([a-z][a-z0-9+.-]*://)[^/\s]+@", r"\1", text, flags=re.IGNORECASE)
     # Signed addresses (S3 has them, for example) carry their secret in the query.
     query = r"([?&][^=&\s]*(?:token|signature|credential|key|secret|password)[^=&\s]*=)[^&\s]+"
     return re.sub(query, r"\1***", text, flags=re.IGNORECASE)
+
+
+def printable(text: str) -> str:
+    """A server's words without what would steer the terminal."""
+    return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in text)
 
 
 def configure(*, level: int, color: bool | None) -> None:
@@ -158,8 +163,7 @@ class Work:
     """Something that px waits for: named on the screen, with the time that it has taken, while it goes on."""
 
     def __init__(self, label: str, *, at_once: bool = False):
-        # A server's words may be in it: nothing in them may steer the terminal.
-        self.label = "".join(sign if sign.isprintable() else "?" for sign in label)
+        self.label = printable(label).replace("\n", "?")  # a server's words may be in it
         self.started = time.monotonic()
         self.patience = 0.0 if at_once else settings.patience
         self._said = 0

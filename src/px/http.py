@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 import ssl
 import threading
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 18
 CONNECT = 15.0
+_READ = 60.0
 # How much of an answer is read at a time.  Compressed, it may become a thousand times as much.
 _PIECE = 1 << 16
 _LONGEST_WAIT = 60  # seconds that a server may ask for
@@ -108,7 +110,7 @@ class Http:
         """``connect`` and ``read`` are how many seconds a server has to accept a connection, and to send more."""
         self._retries = retries
         self._connect = connect
-        self._read = float(os.environ.get("PX_HTTP_TIMEOUT", "60")) if read is None else read
+        self._read = _timeout(os.environ.get("PX_HTTP_TIMEOUT", "")) if read is None else read
         self._insecure = insecure_hosts
         self._extra_ca = extra_ca
         self._connections = connections
@@ -151,7 +153,7 @@ class Http:
                 )
             return answer if stream else _whole(answer, bounds.DOCUMENT if limit is None else limit)
         except (HTTPError, OSError, ValueError) as e:
-            raise FetchError(console.redact(_reason(e)), unreachable=_is_unreachable(e)) from e
+            raise FetchError(console.printable(console.redact(_reason(e))), unreachable=_is_unreachable(e)) from e
 
     def get(self, url: str, *, headers: Mapping[str, str] | None = None) -> bytes:
         """The content of an index or package.  If the connection breaks in the middle of it, it is fetched again."""
@@ -241,6 +243,14 @@ class Http:
         plain, found = split_credentials(proxy)
         auth = {"proxy-authorization": found["Authorization"]} if found else None
         return urllib3.ProxyManager(plain, maxsize=size, ssl_context=context, proxy_headers=auth)
+
+
+def _timeout(text: str) -> float:
+    if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", text) and float(text):
+        return float(text)
+    if text:
+        console.warn(f"PX_HTTP_TIMEOUT={text[:20]} is not a number of seconds, so px takes {_READ:.0f}")
+    return _READ
 
 
 def _refuse_lost(url: str) -> None:

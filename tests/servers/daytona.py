@@ -86,6 +86,7 @@ class Daytona:
             web.get("/snapshots/{id}", self.snapshot_get),
             web.delete("/snapshots/{id}", self.snapshot_delete),
             web.post("/snapshots/{id}/activate", self.snapshot_activate),
+            web.post("/snapshots/{id}/deactivate", self.snapshot_deactivate),
             web.post(f"{box}/process/execute", self.execute),
             web.post(f"{box}/process/session", self.session_new),
             web.get(box + "/process/session/{session}", self.session_get),
@@ -168,8 +169,15 @@ class Daytona:
     async def snapshot_activate(self, request: web.Request) -> web.Response:
         self._authorized(request)
         template = self.provider.template(request.match_info["id"])
+        if template.state != "inactive":
+            raise failure(400, f"Snapshot {template.id} cannot be activated - it is in {template.state} state")
         template.state = "ready"
         return web.json_response(_snapshot(template))
+
+    async def snapshot_deactivate(self, request: web.Request) -> web.Response:
+        self._authorized(request)
+        self.provider.template(request.match_info["id"]).state = "inactive"
+        return web.Response(status=204)
 
     async def list(self, request: web.Request) -> web.Response:
         self._authorized(request)

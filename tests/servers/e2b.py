@@ -162,7 +162,7 @@ class E2B:
         self._authorized(request)
         body = await request.json()
         only_known(body, {"name", "cpuCount", "memoryMB"})
-        template = Template(body["name"], body)
+        template = Template(body["name"], body, state="waiting")
         self.provider.templates[template.name] = template
         answer = {"templateID": template.id, "buildID": template.build, "public": False}
         return web.json_response({**answer, "names": [template.name], "tags": [], "aliases": []}, status=202)
@@ -170,8 +170,11 @@ class E2B:
     async def template_build(self, request: web.Request) -> web.Response:
         self._authorized(request)
         body = await request.json()
-        only_known(body, {"fromImage", "fromTemplate", "force", "steps"})
-        self.provider.build(self.provider.template(request.match_info["id"]), body.get("fromImage") or "", _refusal)
+        only_known(body, {"fromImage", "fromTemplate", "force", "steps", "fromImageRegistry"})
+        template = self.provider.template(request.match_info["id"])
+        template.state = "building"
+        template.login = (body.get("fromImageRegistry") or {}).get("username", "")
+        self.provider.build(template, body.get("fromImage") or "", _refusal)
         return web.Response(status=202)
 
     async def template_status(self, request: web.Request) -> web.Response:

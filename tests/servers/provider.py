@@ -77,6 +77,8 @@ class Template:
     state: str = "building"
     reason: str = ""
     """Why its image was refused."""
+    login: str = ""
+    """The name with which its image is pulled."""
     image: Pulled | None = None
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat())
 
@@ -183,6 +185,7 @@ class Provider:
             "requests": self.requests,
             "creations": self.creations,
             "templates": {t.name: t.state for t in self.templates.values()},
+            "logins": {t.name: t.login for t in self.templates.values()},
             "faults": asdict(self.faults),
         }
 

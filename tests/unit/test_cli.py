@@ -233,6 +233,8 @@ def test_targets_in_their_order(places: Path, monkeypatch: pytest.MonkeyPatch) -
         ("git+https://token@host/x.git failed", "git+https://host/x.git failed"),
         ("https://host/a?X-Amz-Signature=secret&b=1", "https://host/a?X-Amz-Signature=***&b=1"),
         ("https://host/a?access_token=secret", "https://host/a?access_token=***"),
+        ("https://user:p@ss@host/simple/", "https://host/simple/"),
+        ("https://host/a@b, https://user@other", "https://host/a@b, https://other"),
         ("mail me@host", "mail me@host"),
     ],
 )

@@ -84,3 +84,10 @@ def test_hosts_that_need_no_name_server(monkeypatch: pytest.MonkeyPatch) -> None
         Http().request("GET", "http://mirror.example.org/")
     assert caught.value.unreachable
     online.is_lost.cache_clear()
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "0", "nan", "9" * 400])
+def test_a_timeout_that_is_none(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    monkeypatch.setenv("PX_HTTP_TIMEOUT", text)
+    assert Http()._read == 60
+    assert "is not a number of seconds" in capsys.readouterr().err

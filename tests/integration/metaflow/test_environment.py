@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 from metaflow import metaflow_config
 
 from metaflow_extensions.sandbox.plugins.errors import Unusable
-from metaflow_extensions.sandbox.plugins.project_image import project_image
+from metaflow_extensions.sandbox.plugins.project_image import check_registry, has_project, project_image
 from px.home import Home
 from tests.integration.oci.registry_server import PASSWORD, USER, RunningRegistry, running_registry
 from tests.integration.pack.projects import Project
@@ -53,6 +55,62 @@ PYPI = (
     .replace(OWN_IMAGE, OWN_PACKAGES)
     .replace("kubernetes", "pypi")
 )
+NAMED_ELSEWHERE = """\
+from metaflow import Config, FlowSpec, StepMutator, config_expr, kubernetes, step
+
+
+class place(StepMutator):
+    def init(self, *args, **kwargs):
+        self.image = kwargs["image"]
+
+    def mutate(self, mutable_step):
+        given = {"image": self.image, "cpu": 2}
+        mutable_step.add_decorator("kubernetes", deco_kwargs=given, duplicates=mutable_step.OVERRIDE)
+
+
+class NamedElsewhereFlow(FlowSpec):
+    settings = Config("settings", default_value='{"none": {"image": null}, "own": {"image": "example.org/own:1"}}')
+
+    @place(image="example.org/mutated:1")
+    @step
+    def start(self):
+        self.next(self.nothing)
+
+    @place(image=None)
+    @step
+    def nothing(self):
+        self.next(self.none)
+
+    @kubernetes(**config_expr("settings.none"))
+    @step
+    def none(self):
+        self.next(self.own)
+
+    @kubernetes(**config_expr("settings.own"))
+    @step
+    def own(self):
+        self.next(self.end)
+
+    @kubernetes(image="python:3.11")
+    @step
+    def end(self):
+        pass
+
+
+if __name__ == "__main__":
+    NamedElsewhereFlow()
+"""
+PLAIN = TWO_IMAGES.replace("    @kubernetes(image=None)\n", "").replace(f"    @{OWN_IMAGE}\n", "")
+PYPI_OF_CONFIG = (
+    PYPI.replace("FlowSpec,", "Config, FlowSpec, config_expr,")
+    .replace(OWN_PACKAGES, 'pypi(packages=config_expr("settings.packages"))')
+    .replace(
+        "(FlowSpec):\n",
+        """(FlowSpec):
+    settings = Config("settings", default_value='{"packages": {"pandas": ">=2,<3", "numpy": "1.26"}}')
+""",
+    )
+)
 LOGIN = {"PX_REGISTRY_USERNAME": USER, "PX_REGISTRY_PASSWORD": PASSWORD}
 REPOSITORY = "docker/registry/v2/repositories/team/shapes"
 
@@ -77,10 +135,12 @@ def project(home: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> I
         for name, value in home.items():
             patch.setenv(name, value)
         made.write("pyproject.toml", MANIFEST)
-        made.write(".gitignore", ".metaflow\n__pycache__\n.px\n")
+        made.write(".gitignore", "__pycache__\n.px\n")
         made.write("elsewhere.py", (FLOWS / "elsewhere.py").read_text())
         made.write("two_images.py", TWO_IMAGES)
+        made.write("named_elsewhere.py", NAMED_ELSEWHERE)
         made.write("with_pypi.py", PYPI)
+        made.write("pypi_of_config.py", PYPI_OF_CONFIG)
         made.sync()
         made.git("init", "-q", "-b", "main")
         made.commit()
@@ -165,11 +225,40 @@ def tags(registry: RunningRegistry) -> dict[str, str]:
     return {path.name: (path / "current" / "link").read_text().strip() for path in found}
 
 
+def stored(registry: RunningRegistry, reference: str) -> dict[str, Any]:
+    """The manifest or index that a reference names by its digest."""
+    digest = reference.partition("@sha256:")[2]
+    path = registry.storage / "docker/registry/v2/blobs/sha256" / digest[:2] / digest / "data"
+    return dict(json.loads(path.read_text()))
+
+
+def test_images_that_mutators_and_configs_name(project: Project, registry: RunningRegistry, s3: dict[str, str]) -> None:
+    env = {**s3, "METAFLOW_SANDBOX_REGISTRY": f"{registry.host}/team"}
+    done = flow(project, "named_elsewhere.py", "argo-workflows", "create", "--only-json", **env, **LOGIN)
+    assert done.code == 0, done.output
+    found = {name: container["image"] for name, container in containers(done).items()}
+    assert (found["start"], found["own"]) == ("example.org/mutated:1", "example.org/own:1")
+    assert found["end"] == "python:3.11", "Metaflow's default counts if the step names it"
+    (digest,) = tags(registry).values()
+    assert found["nothing"] == found["none"] == f"{registry.host}/team/shapes@{digest}"
+
+
 def test_commands_that_run_nothing_pack_nothing(project: Project, s3: dict[str, str]) -> None:
     env = {**s3, "METAFLOW_SANDBOX_REGISTRY": "127.0.0.1:1/nobody-is-here"}
     for args in (("show",), ("--with", "batch", "package", "list")):
         done = flow(project, "elsewhere.py", *args, **env)
         assert done.code == 0, done.output
+
+
+def test_spin_runs_a_step_here_and_packs_nothing(project: Project) -> None:
+    new = project.write("spun.py", PLAIN)
+    try:
+        assert flow(project, "spun.py", "run").code == 0
+        project.write("spun.py", TWO_IMAGES)
+        done = flow(project, "spun.py", "spin", "end", METAFLOW_SANDBOX_REGISTRY="127.0.0.1:1/nobody-is-here")
+    finally:
+        new.unlink()
+    assert done.code == 0, done.output
 
 
 def test_own_packages_are_refused(project: Project) -> None:
@@ -179,6 +268,8 @@ def test_own_packages_are_refused(project: Project) -> None:
         "The step end has @pypi. With --environment=px all steps have the packages of the project's lock" in done.output
     )
     assert "px add pandas==2.0" in done.output
+    done = flow(project, "pypi_of_config.py", "run")
+    assert "px add 'pandas>=2,<3' numpy==1.26\n" in done.output
 
 
 def test_a_dirty_tree_stops_a_run_before_it_starts(project: Project, s3: dict[str, str]) -> None:
@@ -206,6 +297,15 @@ def test_no_registry_no_login_no_project_no_such_platform(
     assert "There is no px project around" in refusal(tmp_path)
     settings.setattr(metaflow_config, "SANDBOX_REGISTRY", "no host")
     assert "PX922" in refusal(project.root)
+    for login in ("me:planted@", "https://me:planted@"):
+        settings.setattr(metaflow_config, "SANDBOX_REGISTRY", f"{login}127.0.0.1:1/team")
+        said = refusal(project.root)
+        assert "docker login 127.0.0.1:1\n" in said
+        assert "planted" not in said
+    settings.setattr(metaflow_config, "SANDBOX_REGISTRY", "127.0.0.1:1/team")
+    said = refusal(project.root)
+    assert "Check that the registry is up" in said
+    assert "complete on this machine" not in said, "nothing is packed yet"
     settings.setattr(metaflow_config, "SANDBOX_REGISTRY", f"{registry.host}/team")
     said = refusal(project.root)
     assert f"Log in: docker login {registry.host}" in said
@@ -214,6 +314,28 @@ def test_no_registry_no_login_no_project_no_such_platform(
     assert "METAFLOW_SANDBOX_PLATFORM linux/s390x: px has no such platform" in refusal(project.root)
     settings.setattr(metaflow_config, "SANDBOX_ALLOW_DIRTY", "perhaps")
     assert "METAFLOW_SANDBOX_ALLOW_DIRTY=perhaps is neither 1 nor 0" in refusal(project.root)
+
+
+@pytest.mark.usefixtures("team")
+def test_no_lock_and_an_old_one(project: Project, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(f"{MANIFEST}[tool.px]\n")
+    assert "there is no lock" in refusal(tmp_path)
+    (tmp_path / "uv.lock").write_bytes((project.root / "uv.lock").read_bytes())
+    (tmp_path / "pyproject.toml").write_text(MANIFEST.replace('"hello"', '"hello", "extra-thing"'))
+    assert "PX102  uv.lock is older than the manifest" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [("x = [", "PX002"), ('[tool.px]\nregistri = "x"', "PX003"), ("[tool.px]\nregistry = 5", "PX003")],
+)
+@pytest.mark.usefixtures("settings")
+def test_a_manifest_that_is_not_valid(tmp_path: Path, wrong: str, code: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(f"{MANIFEST}{wrong}\n")
+    assert code in refusal(tmp_path)
+    for question in (lambda: has_project(tmp_path), lambda: check_registry(tmp_path, "e2b")):
+        with pytest.raises(Unusable, match=code):
+            question()
 
 
 @pytest.mark.usefixtures("logged_in")
@@ -237,12 +359,29 @@ def test_an_image_without_code_can_be_made_again(project: Project) -> None:
     assert done.stdout.endswith("the same, layer by layer\n"), done.stdout + done.stderr
 
 
+@pytest.mark.usefixtures("team")
+def test_what_the_registry_lost_is_pushed_again(project: Project, registry: RunningRegistry) -> None:
+    """A tag that somebody removed, as before a clean-up of what has none; and a layer that a clean-up took."""
+    made = project_image(project.root, "s3", code=False)
+    before = tags(registry)
+    kept = registry.storage / REPOSITORY
+    layer = str(stored(registry, made.reference)["layers"][0]["digest"])
+    for lost in (kept / "_manifests" / "tags" / next(iter(before)), kept / "_layers" / layer.replace(":", "/")):
+        shutil.rmtree(lost)
+        project_image.cache_clear()
+        assert project_image(project.root, "s3", code=False).reference == made.reference
+        assert lost.is_dir()
+    assert tags(registry) == before
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("team")
 def test_a_cluster_of_two_architectures(project: Project, registry: RunningRegistry) -> None:
     need("a Debian mirror")  # for the other architecture's base
     made = project_image(project.root, "s3", "linux/amd64,linux/arm64")
-    manifest = registry.storage / "docker/registry/v2/blobs/sha256"
-    digest = made.reference.partition("@sha256:")[2]
-    index = json.loads((manifest / digest[:2] / digest / "data").read_text())
+    index = stored(registry, made.reference)
     assert [row["platform"]["architecture"] for row in index["manifests"]] == ["amd64", "arm64"]
+    project_image.cache_clear()
+    before = registry.requests("PUT")
+    assert project_image(project.root, "s3", "linux/amd64,linux/arm64") == replace(made, sent_bytes=0)
+    assert registry.requests("PUT") == before

@@ -123,3 +123,13 @@ def test_a_project_without_a_registry(shop: Workspace, fresh: Server, s3: dict[s
     assert "METAFLOW_SANDBOX_IMAGE=" in done.output
     assert fresh.stats()["created"] == created
     shop.run(flow, "show", **s3)
+
+
+def test_a_registry_that_is_down(shop: Workspace, fresh: Server, s3: dict[str, str]) -> None:
+    """No run is left that has no task: Metaflow's client would take it for the latest one."""
+    (shop.root / "pyproject.toml").write_text(MANIFEST.replace('"numpy"', ""))
+    subprocess.run([PX, "sync", "-q"], cwd=shop.root, env=shop.env, check=True)
+    down = {"METAFLOW_SANDBOX_REGISTRY": "127.0.0.1:1/team"}
+    done = shop.fail(str(shop.root / "flow.py"), "run", "--with", fresh.kind, **s3, **fresh.env, **down)
+    assert "Check that the registry is up" in done.output
+    assert not list((shop.root / ".metaflow").glob("ShopFlow/*/_meta"))

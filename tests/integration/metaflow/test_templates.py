@@ -8,6 +8,7 @@ import urllib.request
 from typing import Any, cast
 
 import pytest
+from metaflow import metaflow_config
 
 from metaflow_extensions.sandbox.plugins.backend import Resources, SandboxConfig
 from metaflow_extensions.sandbox.plugins.backends import get_backend
@@ -88,13 +89,85 @@ def test_nobody_finishes_it(fresh: Server, config: SandboxConfig) -> None:
     assert backend(fresh).remove_template(template_name(config))
 
 
+def test_whoever_asked_for_it_was_killed(fresh: Server, config: SandboxConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """E2B begins to build at a second request, which then never comes."""
+    if fresh.kind != "e2b":
+        pytest.skip("at Daytona it is one request")
+    post(fresh, "/v3/templates", {"name": template_name(config)})
+    monkeypatch.setattr(made, "ABANDONED", 0.3)
+    hurried = SandboxConfig(image=config.image, sbx_id=config.sbx_id, create_seconds=20)
+    assert backend(fresh).ensure_template(hurried) == template_name(config)
+    assert fresh.stats()["templates"][template_name(config)] == "ready"
+
+
+def test_asleep(fresh: Server, config: SandboxConfig) -> None:
+    """Daytona puts snapshots to sleep.  The first task that needs one wakes it; to remove it, nobody need wake it."""
+    if fresh.kind != "daytona":
+        pytest.skip("E2B's templates do not sleep")
+    name, before = backend(fresh).ensure_template(config), built(fresh)
+    post(fresh, f"/snapshots/{name}/deactivate", {})
+    names: list[str] = []
+    threads = [threading.Thread(target=lambda: names.append(backend(fresh).ensure_template(config))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert (names, built(fresh)) == ([name] * 6, before)
+    post(fresh, f"/snapshots/{name}/deactivate", {})
+    asleep = {t.name: t for t in backend(fresh).templates()}[name]
+    assert asleep.state == "asleep"
+    backend(fresh).wake_template(asleep)
+    with pytest.raises(Refused, match="it is in ready state"):
+        backend(fresh).wake_template(asleep)
+    backend(fresh)._unless_done(backend(fresh).wake_template, asleep)  # another machine was quicker
+    post(fresh, f"/snapshots/{name}/deactivate", {})
+    woken = sum(request.endswith("/activate") for request in fresh.stats()["requests"])
+    assert backend(fresh).remove_template(name)
+    assert sum(request.endswith("/activate") for request in fresh.stats()["requests"]) == woken
+
+
+def test_a_build_that_does_not_end(fresh: Server, config: SandboxConfig) -> None:
+    fresh.faults(build_delay=3600)
+    hurried = SandboxConfig(image=config.image, sbx_id=config.sbx_id, create_seconds=1)
+    with pytest.raises(Refused, match="has not finished the template"):
+        backend(fresh).ensure_template(hurried)
+    assert backend(fresh).remove_template(template_name(config))
+
+
 def test_a_build_that_failed_is_made_again(fresh: Server, config: SandboxConfig) -> None:
     fresh.faults(fail_build=1)
     with pytest.raises(Refused, match="could not be unpacked"):
         backend(fresh).ensure_template(config)
     assert fresh.stats()["templates"][template_name(config)] == "error"
+    failed = backend(fresh).find_template(template_name(config))
+    assert failed is not None
+    backend(fresh).delete_template(failed)
+    with pytest.raises(Refused, match="not found"):
+        backend(fresh).delete_template(failed)
+    begin(fresh, template_name(config))
+    backend(fresh)._unless_done(backend(fresh).delete_template, failed)  # another machine was quicker
+    fresh.faults(fail_build=1)
+    assert backend(fresh).remove_template(template_name(config))
+    with pytest.raises(Refused, match="could not be unpacked"):
+        backend(fresh).ensure_template(config)
     backend(fresh).ensure_template(config)
     assert fresh.stats()["templates"][template_name(config)] == "ready"
+
+
+def test_the_login_is_for_the_registry_of_the_project_only(
+    fresh: Server, config: SandboxConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step may name an image of any other registry, and that must not get it."""
+    if fresh.kind != "e2b":
+        pytest.skip("Daytona keeps logins itself")
+    monkeypatch.setattr(metaflow_config, "SANDBOX_PULL_USERNAME", "puller", raising=False)
+    with pytest.raises(Unusable, match="METAFLOW_SANDBOX_PULL_PASSWORD is not"):
+        backend(fresh).check(config)  # type: ignore[attr-defined]
+    monkeypatch.setattr(metaflow_config, "SANDBOX_PULL_PASSWORD", "planted", raising=False)
+    monkeypatch.setattr(metaflow_config, "SANDBOX_REGISTRY", "registry.example.org/team", raising=False)
+    others = [SandboxConfig(image=f"{host}/a/b:1") for host in ("registry.example.org", "registry.example.com")]
+    names = [backend(fresh).ensure_template(one) for one in (config, *others)]
+    assert [fresh.stats()["logins"][name] for name in names] == ["puller", "puller", ""]
 
 
 def test_resources_are_parts_of_it(fresh: Server, config: SandboxConfig) -> None:

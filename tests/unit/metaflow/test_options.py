@@ -8,7 +8,7 @@ import pytest
 from metaflow.plugins.resources_decorator import ResourcesDecorator
 from metaflow.plugins.timeout_decorator import TimeoutDecorator
 
-from metaflow_extensions.sandbox.plugins import options, variables
+from metaflow_extensions.sandbox.plugins import options, settings, variables
 from metaflow_extensions.sandbox.plugins.backend import Network, Resources, SandboxConfig
 from metaflow_extensions.sandbox.plugins.backends import get_backend, names
 from metaflow_extensions.sandbox.plugins.errors import Unusable
@@ -199,3 +199,11 @@ def test_the_name_of_a_flow_is_one_word_of_the_remote_command(monkeypatch: pytes
     trampoline = Trampoline(None, "start", {}, {"run_id": "1"})
     command, _ = trampoline._command("python")
     assert command == "python -u 'my flow.py' --datastore=s3 step start --run-id 1"
+
+
+def test_what_metaflow_shows_has_no_passwords() -> None:
+    error = Unusable("uv could not read https://me:planted@index.example.org/simple/\x1b[2J", fix=["Check the index"])
+    shown = str(settings.metaflow_error(error))
+    assert shown.replace("\n", "").isprintable(), "a provider's words may be in it"
+    assert "https://index.example.org/simple/" in shown
+    assert "planted" not in shown

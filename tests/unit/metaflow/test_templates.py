@@ -78,7 +78,8 @@ def test_what_a_provider_lists() -> None:
     (found,) = _own(item())
     assert (found.name, found.state, found.provider_id) == (name, "ready", "a-1")
     assert [t.state for t in _own(item(build_status="error"))] == ["failed"]
-    assert [t.state for t in _own(item(build_status="waiting"))] == ["building"]
+    assert [t.state for t in _own(item(build_status="waiting"))] == ["asked for"]
+    assert [t.state for t in _own(item(build_status="building"))] == ["building"]
     assert list(_own(item(aliases=["mine", "px-mine"], names=[]))) == []
     assert list(_own(item(template_id="../sandboxes/x"))) == [], "an id is part of an address"
     snapshot = _snapshot(item())

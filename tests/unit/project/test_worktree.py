@@ -85,6 +85,7 @@ def test_what_is_never_packed(tmp_path: Path) -> None:
         ".env": "SECRET=1", ".env.production": "SECRET=1", "sub/.env": "SECRET=1", ".px/state": "",  ".venv/bin/x": "",
         ".hg/x": "", ".svn/x": "", "__pycache__/a.pyc": "", "b.pyc": "", ".pytest_cache/x": "", ".mypy_cache/x": "",
         ".ruff_cache/x": "", ".tox/x": "", "myenv/pyvenv.cfg": "", "myenv/bin/python": "",
+        ".metaflow/AFlow/data/ab/artifact": "", "flows/.metaflow/x": "", ".metaflow_spin/x": "",
     }  # fmt: skip
     root = write(tmp_path / "p", {"main.py": "", ".envrc": "", **never})
     assert packed(root) == [".envrc", "main.py"]
@@ -101,6 +102,12 @@ def test_tracked_files_are_packed_although_a_pattern_names_them(tmp_path: Path) 
     git(root, "add", "-f", "data/model", ".gitignore")
     git(root, "commit", "-qm", "second")
     assert packed(root) == [".gitignore", "data/model", "main.py"]
+    assert dirty(root) == []
+
+
+def test_the_data_of_runs_is_no_change(tmp_path: Path) -> None:
+    root = repository(tmp_path / "p", {"flow.py": ""})
+    write(root, {".metaflow/AFlow/1/start/1/0.data.json": "", ".metaflow_spin/AFlow/latest_run": ""})
     assert dirty(root) == []
 
 

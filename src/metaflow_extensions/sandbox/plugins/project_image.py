@@ -6,6 +6,7 @@ project's image with what a task needs to reach the datastore, so nothing is ins
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -14,9 +15,11 @@ from metaflow_extensions.sandbox.plugins.errors import Unusable
 from metaflow_extensions.sandbox.plugins.settings import setting, setting_flag
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from px.project.context import Context
+    from px.workflow.tasks.image import Wanted
 
 READ = "docs/how-to/run-flows-elsewhere.md"
 
@@ -40,10 +43,8 @@ class ProjectImage:
 
 
 def has_project(flow_directory: Path) -> bool:
-    """Whether there is a px project around a flow; it is not looked into."""
-    from px.workflow.sandbox import project_around
-
-    return project_around(flow_directory) is not None
+    """Whether there is a px project around a flow."""
+    return _around(flow_directory) is not None
 
 
 def check_registry(flow_directory: Path, backend: str) -> None:
@@ -70,21 +71,46 @@ def project_image(
     image does not change when a flow does: Metaflow brings the flow.  With ``apt`` more can be installed into it.
     Whatever is wrong is :class:`Unusable`, with its fix: no project, no registry, no login, a dirty tree, an old lock.
     """
-    from px.errors import PxError
-    from px.workflow.tasks.image import Wanted, task_image
+    from px.workflow.tasks.image import task_image
 
     context = _project(flow_directory)
+    with _as_unusable(context):
+        made = task_image(context, _wanted(context, datastore, platform, code=code, apt=apt))
+    return ProjectImage(made.reference, made.sbx_id, made.sent_bytes)
+
+
+@cache
+def check_image(
+    flow_directory: Path, datastore: str, platform: str = "", *, code: bool = True, apt: bool = False
+) -> None:
+    """The same without packing and pushing: what is wrong, as far as that can be known before."""
+    from px.workflow.tasks.image import check_task_image
+
+    context = _project(flow_directory)
+    with _as_unusable(context):
+        check_task_image(context, _wanted(context, datastore, platform, code=code, apt=apt))
+
+
+def _wanted(context: Context, datastore: str, platform: str, *, code: bool, apt: bool) -> Wanted:
+    from px.workflow.tasks.image import Wanted
+
+    return Wanted(
+        registry=_registry(context),
+        datastore=datastore,
+        platform=platform or str(setting("SANDBOX_PLATFORM") or ""),
+        insecure=setting_flag("SANDBOX_REGISTRY_INSECURE"),
+        allow_dirty=setting_flag("SANDBOX_ALLOW_DIRTY"),
+        apt=apt,
+        code=code,
+    )
+
+
+@contextmanager
+def _as_unusable(context: Context) -> Iterator[None]:
+    from px.errors import PxError
+
     try:
-        wanted = Wanted(
-            registry=_registry(context),
-            datastore=datastore,
-            platform=platform or str(setting("SANDBOX_PLATFORM") or ""),
-            insecure=setting_flag("SANDBOX_REGISTRY_INSECURE"),
-            allow_dirty=setting_flag("SANDBOX_ALLOW_DIRTY"),
-            apt=apt,
-            code=code,
-        )
-        made = task_image(context, wanted)
+        yield
     except PxError as e:
         raise _unusable(e) from None
     except OSError as e:
@@ -92,25 +118,33 @@ def project_image(
             f"px could not pack the project's image in {context.home.root}: {e}",
             fix=["Name a directory that has room and that you may write to: export PX_HOME=…"],
         ) from None
-    return ProjectImage(made.reference, made.sbx_id, made.sent_bytes)
 
 
-def _project(flow_directory: Path) -> Context:
+def _around(flow_directory: Path) -> Path | None:
     try:
-        from px.project.context import Context
+        from px.errors import PxError
         from px.workflow.sandbox import project_around
     except ImportError:
         raise Unusable(
             "The project's image is packed by px, which is not installed.",
             fix=["Install it: pip install 'px-sandbox[metaflow]'"],
         ) from None
-    root = project_around(flow_directory)
+    try:
+        return project_around(flow_directory)
+    except PxError as e:  # a manifest that is not valid
+        raise _unusable(e) from None
+
+
+def _project(flow_directory: Path) -> Context:
+    root = _around(flow_directory)
     if root is None:
         raise Unusable(
             f"There is no px project around {flow_directory}: no pyproject.toml with a lock or a [tool.px] table.",
             fix=["Make one beside the flow: px init && px add PACKAGE … && px sync --sandbox"],
             read=READ,
         )
+    from px.project.context import Context
+
     return Context.from_environment(root)
 
 

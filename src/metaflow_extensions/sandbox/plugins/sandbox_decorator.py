@@ -211,9 +211,11 @@ class SandboxDecorator(StepDecorator):
                     ],
                 )
             if self._on_project(backend):
-                from metaflow_extensions.sandbox.plugins.project_image import check_registry
+                from metaflow_extensions.sandbox.plugins.project_image import check_image, check_registry
 
                 check_registry(_flow_directory(), name)
+                # Later there is a run already, which would be left without a task.
+                check_image(_flow_directory(), datastore, _platform(), code=False, apt=_wants_apt(backend))
         # These are read again when a task starts. Here they only refuse bad values in time.
         forwarded(os.environ, setting("SANDBOX_FORWARD") or "", never=getattr(backend, "keys", ()))
         credential_files(os.environ, datastore, self.user_env)
@@ -272,14 +274,9 @@ class SandboxDecorator(StepDecorator):
         """Pack and push the project's image.  Nothing runs yet, so whatever is wrong stops nothing."""
         from metaflow_extensions.sandbox.plugins.project_image import project_image
 
-        # Providers' machines are amd64. Metaflow brings the flow, so a change of it needs no new image and template.
-        platform = str(setting("SANDBOX_PLATFORM") or "linux/amd64")
+        # Metaflow brings the flow, so a change of it needs no new image and template.
         self.project = image = project_image(
-            _flow_directory(),
-            self._flow_datastore.TYPE,
-            platform,
-            code=False,
-            apt=getattr(backend, "wants_apt", False),
+            _flow_directory(), self._flow_datastore.TYPE, _platform(), code=False, apt=_wants_apt(backend)
         )
         if SandboxDecorator.announced != image.reference:  # not for every step
             SandboxDecorator.announced = image.reference
@@ -460,6 +457,15 @@ def _require_remote_datastore(decorator: str, backend: str, datastore: str) -> N
             "Or stay on this machine: python flow.py run --with sandbox:backend=local",
         ],
     )
+
+
+def _platform() -> str:
+    """Of the project's image at providers, whose machines are amd64."""
+    return str(setting("SANDBOX_PLATFORM") or "linux/amd64")
+
+
+def _wants_apt(backend: Any) -> bool:
+    return bool(getattr(backend, "wants_apt", False))
 
 
 def _flow_directory() -> Path:

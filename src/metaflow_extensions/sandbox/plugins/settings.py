@@ -5,6 +5,7 @@ Metaflow is imported inside the functions.  It imports the decorators itself, an
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from metaflow_extensions.sandbox.plugins.errors import Unusable
@@ -24,10 +25,18 @@ STARTED_AT = "METAFLOW_SANDBOX_STARTED_AT"
 
 
 def metaflow_error(error: BackendError) -> Exception:
-    """The error as Metaflow shows it: with a headline, and without a traceback."""
+    """The error as Metaflow shows it: with a headline, and without a traceback.
+
+    A provider's or a registry's words may be in it: they may not steer the terminal, nor show passwords in addresses.
+    """
     from metaflow.exception import MetaflowException
 
-    shown: Exception = MetaflowException(str(error))
+    text = str(error)
+    with suppress(ImportError):  # px is not at a provider, where a task calls the hooks once more
+        from px.console import printable, redact
+
+        text = printable(redact(text))
+    shown: Exception = MetaflowException(text)
     shown.headline = "Sandbox error"  # type: ignore[attr-defined]
     return shown
 

@@ -257,14 +257,14 @@ class Registry:
         reason = f"the registry answered {answer.status} {answer.reason or ''}".rstrip() + (
             f" ({said})" if said else ""
         )
-        return RegistryError(reason, answer.status, retry_after=_retry_after(answer))
+        return RegistryError(console.printable(reason), answer.status, retry_after=_retry_after(answer))
 
-    def failure(self, doing: str, error: FetchError | RegistryError) -> PxError:
+    def failure(self, doing: str, error: FetchError | RegistryError, *, packed: bool = True) -> PxError:
         """The error for the user: what failed, and what to check in this case."""
         return PxError(
             "PX903",
             problem=f"{doing} failed: {console.redact(error.reason)}",
-            why=self._why(error),
+            why=self._why(error, packed=packed),
             fix=self._fixes(error),
         )
 
@@ -274,12 +274,13 @@ class Registry:
         problem = console.redact(error.reason)
         return PxError("PX923", source=str(self.reference), problem=problem, why=why, fix=self._fixes(error))
 
-    def _why(self, error: FetchError | RegistryError) -> list[str]:
+    def _why(self, error: FetchError | RegistryError, *, packed: bool = True) -> list[str]:
         found = self._auth.credentials
         if error.status in (401, 403):
             who = f"the credentials from {found.source}" if found else "no credentials (none were found)"
             return [f"px asked {self.host} with {who}."]
-        return ["The image is complete on this machine; the next push sends only what the registry lacks."]
+        kept = "The image is complete on this machine; the next push sends only what the registry lacks."
+        return [kept] if packed else []
 
     def _fixes(self, error: FetchError | RegistryError) -> list[str]:
         if error.status == 401:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from px import console
 from px.errors import PxError
 from px.http import FetchError
-from px.oci.documents import INDEX_TYPES, MANIFEST_TYPES
+from px.oci.documents import INDEX_TYPES, MANIFEST_TYPES, digest_of
 from px.oci.registry.client import Registry, RegistryError
 from px.oci.registry.upload import MOUNTED, Sending
 from px.store.files import write_atomically
@@ -65,12 +65,12 @@ def push(
 
 
 @contextmanager
-def reported(registry: Registry, doing: str) -> Iterator[None]:
-    """Turn failures of the registry or of the network into PX903."""
+def reported(registry: Registry, doing: str, *, packed: bool = True) -> Iterator[None]:
+    """Turn failures of the registry or of the network into PX903.  ``packed``: there is an image, which is not lost."""
     try:
         yield
     except (FetchError, RegistryError) as e:
-        raise registry.failure(doing, e) from e
+        raise registry.failure(doing, e, packed=packed) from e
 
 
 def _push_repository(blobs: Blobs, what: Release, names: list[Reference], registry: Registry) -> Pushed:
@@ -89,6 +89,22 @@ def _push_repository(blobs: Blobs, what: Release, names: list[Reference], regist
         for name in names:
             registry.put_manifest(name.tag or what.digest, content, media_type)
     return Pushed(tuple(names), what.digest, *done)
+
+
+def has_release(blobs: Blobs, what: Release, registry: Registry, tag: str) -> bool:
+    """Whether a repository has all of it under this tag.
+
+    Registries remove what lost its last tag, and a clean-up during a push can take a layer of an image that is then
+    listed without it.
+    """
+    named = registry.manifest(tag)
+    if named is None or digest_of(named[0]) != what.digest:
+        return False
+    documents = _documents(blobs, what)
+    if any(registry.manifest(digest) is None for digest in documents if digest != what.digest):
+        return False
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return all(pool.map(registry.has_blob, [d for d in what.blob_digests() if d not in documents]))
 
 
 def _documents(blobs: Blobs, what: Release) -> dict[str, tuple[bytes, str]]:

@@ -2,8 +2,8 @@
 
 In a git repository: every tracked file, and every file that is neither tracked nor ignored (those make the
 tree dirty, which the caller asks about first).  Elsewhere: every file that no ``.gitignore`` excludes.  Never:
-version control, caches, virtual environments, ``.env`` files, ``.px/``.  ``.pxignore`` and the manifest's
-excludes take out more, committed or not; their ``!`` lines put back what git ignores.
+version control, caches, virtual environments, ``.env`` files, ``.px/``, Metaflow's data of runs.  ``.pxignore``
+and the manifest's excludes take out more, committed or not; their ``!`` lines put back what git ignores.
 """
 
 from __future__ import annotations

@@ -20,8 +20,10 @@ NEVER_DIRECTORIES = frozenset({
     ".git", ".hg", ".svn", ".bzr", ".jj", "_darcs", "CVS",
     ".px", ".venv", ".env", "__pycache__", ".eggs",
     ".pytest_cache", ".mypy_cache", ".ruff_cache", ".tox", ".nox", ".hypothesis", ".ipynb_checkpoints",
+    ".metaflow", ".metaflow_spin",
 })  # fmt: skip
-"""Version control, px's own state, virtual environments and caches: out even if they are committed."""
+"""Version control, px's own state, virtual environments, caches, and where Metaflow keeps the data of runs on this
+machine: out even if they are committed."""
 
 # .git is a file in a submodule or a linked working tree; .env files hold secrets.
 _NEVER_FILES = re.compile(r"\.git|\.env|\.env\..*|\.coverage|\.DS_Store|.*\.py[co]", re.DOTALL)

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from px.errors import PxError
+from px.oci.blobs import Blobs
 from px.oci.registry.client import Registry
-from px.oci.registry.push import reported
+from px.oci.registry.push import has_release, reported
 from px.oci.registry.reference import Reference, default_reference, parse
 from px.platforms import architectures_named
 from px.process import tidy_end
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from px.project.context import Context
     from px.project.discovery import Project
     from px.project.selection import Selection
+    from px.project.situation import Situation
     from px.workflow.pack import PackedRelease
 
 
@@ -63,24 +65,29 @@ class TaskImage:
 
 
 def task_image(context: Context, wanted: Wanted) -> TaskImage:
-    """Pack the project's image for tasks, and push it unless the registry has it.
+    """Pack the project's image for tasks, and push it unless the registry has it."""
+    options, architectures, repository, registry = check_task_image(context, wanted)
+    with tidy_end(), _one_at_a_time(context):
+        packed = _packed(context, options, architectures)
+        if options.code and not wanted.allow_dirty:  # a file that was saved meanwhile may be in the image
+            check_clean(context.project, allow_dirty=False, warn=False)
+        return _pushed(context, packed, repository, registry, insecure=wanted.insecure)
 
-    What can be known to fail is said first: the name, the registry, the login, the working tree, the lock.
-    """
+
+def check_task_image(context: Context, wanted: Wanted) -> tuple[PackOptions, list[str], Reference, Registry]:
+    """Say what can be known to fail before anything is packed: the name, the lock, the working tree, the registry."""
     tasks, repository = Tasks(wanted.datastore, apt=wanted.apt), repository_of(context, wanted.registry)
     architectures = architectures_named(wanted.platform, "METAFLOW_SANDBOX_PLATFORM=")
     if context.offline:
         problem = "a push needs the network, and uv is told to be offline"
-        raise PxError("PX922", reference=repository.repository, problem=problem, fix=["unset UV_OFFLINE"])
+        fix = ["unset UV_OFFLINE"]
+        raise PxError("PX922", reference=repository.repository, problem=problem, fix=fix, whole_fix=True)
+    _matched(context)
     code = wanted.code or _has_modules(context.project)
     clean = code and check_clean(context.project, allow_dirty=wanted.allow_dirty)
     registry = _reached(repository, insecure=wanted.insecure)
     options = PackOptions(tasks=tasks, clean=clean, entrypoint=(), code=code)
-    with tidy_end(), _one_at_a_time(context):
-        packed = _packed(context, options, architectures)
-        if code and not wanted.allow_dirty:  # a file that was saved meanwhile may be in the image
-            check_clean(context.project, allow_dirty=False, warn=False)
-        return _pushed(context, packed, repository, registry, insecure=wanted.insecure)
+    return options, architectures, repository, registry
 
 
 def _has_modules(project: Project) -> bool:
@@ -91,6 +98,10 @@ def _has_modules(project: Project) -> bool:
 def repository_of(context: Context, registry: str) -> Reference:
     """Where the project's images go: a repository of the project's name below what the configuration names."""
     name = default_reference(context.project.name, None, None).path
+    if "@" in registry:  # it is not shown: what stands before it is a login
+        problem, registry = "a login is no part of the name", registry.rpartition("@")[2]
+        fix = ["Log in, and name the registry without it: docker login " + registry.partition("/")[0]]
+        raise PxError("PX922", reference=registry, problem=problem, fix=fix, whole_fix=True)
     try:
         found = parse(f"{registry.strip().rstrip('/')}/{name}")
         problem = "px.local is px's name for this machine, not a registry" if found.is_local else ""
@@ -105,7 +116,7 @@ def repository_of(context: Context, registry: str) -> Reference:
 def _reached(repository: Reference, *, insecure: bool) -> Registry:
     """The registry, which answers and knows us: better asked now than after minutes of packing."""
     registry = Registry(repository, insecure=insecure)
-    with reported(registry, f"asking {repository.host} for {repository.path}"):
+    with reported(registry, f"asking {repository.host} for {repository.path}", packed=False):
         registry.connect()
         registry.has_blob("sha256:" + "0" * 64)
     return registry
@@ -119,11 +130,23 @@ def _one_at_a_time(context: Context) -> Iterator[None]:
         yield
 
 
-def _packed(context: Context, options: PackOptions, architectures: list[str]) -> PackedRelease:
+def _matched(context: Context) -> Situation:
+    """The project, if its lock can be packed."""
     situation = inspect(serving(context, Target.SANDBOX))
+    if not context.project.lock.is_file():
+        reason = "The image of tasks is made from a lock."
+        remedy = "Make one: px sync --sandbox, then commit it."
+        raise PxError(
+            "PX010", command="pack image", sentence="there is no lock", state="NeedsLock", reason=reason, remedy=remedy
+        )
     if not situation.lock_matches:
         reason = "The image of tasks is made from a lock that matches the manifest."
         raise PxError("PX102", lock=context.project.lock.name, reason=reason)
+    return situation
+
+
+def _packed(context: Context, options: PackOptions, architectures: list[str]) -> PackedRelease:
+    situation = _matched(context)
     with exclusive(context):
         return pack_all(situation, _synced(situation.selection(Target.SANDBOX)), options, architectures)
 
@@ -139,11 +162,11 @@ def _pushed(
 ) -> TaskImage:
     digest, sbx_id = packed.release.digest, packed.images[0].steps.image.sbx_id
     reference = str(replace(repository, digest=digest))
-    with reported(registry, f"asking {repository.host} for {repository.path}"):
-        known = registry.manifest(digest)
-    if known is not None:
-        return TaskImage(reference, sbx_id, 0)
     # Under a tag of its own: registries remove what has none, and a scheduled flow may want it for months.
-    named = replace(packed, names=(replace(repository, tag=f"px-{digest.removeprefix('sha256:')[:16]}"),))
+    tag = f"px-{digest.removeprefix('sha256:')[:16]}"
+    with reported(registry, f"asking {repository.host} for {repository.path}"):
+        if has_release(Blobs(context.home), packed.release, registry, tag):
+            return TaskImage(reference, sbx_id, 0)
+    named = replace(packed, names=(replace(repository, tag=tag),))
     (done,) = deliver(context, named, Delivery(push=True, insecure=insecure))
     return TaskImage(reference, sbx_id, len(done.sent), done.sent_bytes)

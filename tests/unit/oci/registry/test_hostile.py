@@ -146,6 +146,15 @@ def test_redirects_to_nowhere(world: World, where: str) -> None:
         registry(world)._ping()
 
 
+def test_words_that_steer_a_terminal(world: World) -> None:
+    said = '{"errors": [{"code": "DENIED", "message": "\\u001b[2Jno\\u0007\\u202e"}]}'
+    world.hosts[world.url.removeprefix("http://")] = Answer(403, body=said.encode())
+    asked = registry(world)
+    with pytest.raises(RegistryError) as caught:
+        asked.manifest("1")
+    assert "DENIED: ?[2Jno??" in str(asked.failure("asking", caught.value))
+
+
 def endless() -> Iterator[bytes]:
     for _ in range(10_000):
         yield bytes(1 << 16)

@@ -6,13 +6,14 @@ script gets a bash of its own.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
 import uuid
 from dataclasses import replace
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from metaflow_extensions.sandbox.plugins.backend import ExecResult, RemoteBackend, SandboxConfig, SandboxInfo
 from metaflow_extensions.sandbox.plugins.errors import (
@@ -25,6 +26,7 @@ from metaflow_extensions.sandbox.plugins.errors import (
 )
 from metaflow_extensions.sandbox.plugins.templates import names
 from metaflow_extensions.sandbox.plugins.templates.made import (
+    ASLEEP,
     BUILDING,
     FAILED,
     READY,
@@ -101,9 +103,6 @@ class DaytonaBackend(MakesTemplates, RemoteBackend):
         with self.asking("ask for a snapshot"):
             try:
                 found = snapshots.get(name)
-                # Daytona puts a snapshot to sleep that nobody has used for some weeks.
-                if _state(found) == "inactive":
-                    found = snapshots.activate(found)
             except self.load().DaytonaNotFoundError:
                 return None
         return _snapshot(found)
@@ -117,6 +116,10 @@ class DaytonaBackend(MakesTemplates, RemoteBackend):
                 if page >= listed.total_pages:
                     break
         return found
+
+    def wake_template(self, found: TemplateInfo) -> None:
+        with self.asking("wake a snapshot"):
+            self._client().snapshot.activate(found.provider_id)
 
     def delete_template(self, found: TemplateInfo) -> None:
         with self.asking("remove a snapshot"):
@@ -179,6 +182,9 @@ class DaytonaBackend(MakesTemplates, RemoteBackend):
 
     def failure(self, error: Exception, action: str, sandbox_id: str | None) -> BackendError | None:
         daytona = self.load()
+        # Of some calls (activate) the SDK lets through what its inner client raises.
+        if type(error).__module__.partition(".")[0] == "daytona_api_client":
+            error = _translated(daytona, error)
         if isinstance(error, (daytona.DaytonaAuthenticationError, daytona.DaytonaForbiddenError)):
             return Refused(f"Daytona refused to {action}: {error}", fix=[self.key_fix])
         if isinstance(error, TimeoutError):
@@ -248,12 +254,25 @@ def _snapshot(item: Any) -> TemplateInfo | None:
     """A snapshot, if px made it in this account; the general ones are Daytona's."""
     if names.parse(item.name) is None or item.general or not _ID.fullmatch(str(item.id)):
         return None
-    shown = {"active": READY, "error": FAILED, "build_failed": FAILED}.get(_state(item), BUILDING)
+    # Daytona puts a snapshot to sleep that nobody has used for some weeks.
+    states = {"active": READY, "error": FAILED, "build_failed": FAILED, "inactive": ASLEEP}
+    shown = states.get(_state(item), BUILDING)
     return TemplateInfo("daytona", item.name, shown, when(item.created_at), when(item.last_used_at), item.id)
 
 
 def _info(item: Any) -> SandboxInfo:
     return SandboxInfo("daytona", item.id, _state(item), dict(item.labels or {}), str(item.created_at or ""))
+
+
+def _translated(daytona: Any, error: Any) -> Exception:
+    try:
+        said = str(json.loads(error.body)["message"])[:300]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        said = str(getattr(error, "reason", "") or type(error).__name__)
+    status = int(getattr(error, "status", None) or 0)
+    kinds: dict[int, Any] = {401: daytona.DaytonaAuthenticationError, 403: daytona.DaytonaForbiddenError}
+    kind = kinds.get(status, daytona.DaytonaError)
+    return cast("Exception", kind(said, status_code=status, headers=getattr(error, "headers", None)))
 
 
 def _by_status(action: str, sandbox_id: str | None, error: Any) -> Unavailable | Refused:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from inspect import signature
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -22,8 +23,9 @@ from metaflow_extensions.sandbox.plugins.errors import (
     Unavailable,
     Unusable,
 )
-from metaflow_extensions.sandbox.plugins.templates import names
+from metaflow_extensions.sandbox.plugins.templates import made, names
 from metaflow_extensions.sandbox.plugins.templates.made import (
+    ASKED,
     BUILDING,
     FAILED,
     READY,
@@ -58,6 +60,7 @@ class E2BBackend(MakesTemplates, RemoteBackend):
 
     def check(self, config: SandboxConfig) -> None:
         super().check(config)
+        pull_credentials(config)
         for option, value in (("gpu", config.resources.gpu), ("disk", config.resources.disk_mb)):
             if value:
                 raise Unusable(
@@ -97,7 +100,7 @@ class E2BBackend(MakesTemplates, RemoteBackend):
         with self.asking(f"make a template of {source}"):
             started = e2b.Template()
             template = (
-                started.from_image(source, **pull_credentials())
+                started.from_image(source, **pull_credentials(config))
                 if _is_container_image(source)
                 else started.from_template(source)
             )
@@ -106,7 +109,21 @@ class E2BBackend(MakesTemplates, RemoteBackend):
                 "cpu_count": None if resources.cpu is None else ceil(resources.cpu),
                 "memory_mb": None if resources.memory_mb is None else resources.memory_mb + resources.memory_mb % 2,
             }
-            e2b.Template.build(template, name, **sizes)
+            # The SDK's own way to wait has no end.
+            build = e2b.Template.build_in_background(template, name, **sizes)
+            self._wait_for(build, config.create_seconds)
+
+    def _wait_for(self, build: Any, seconds: float) -> None:
+        e2b, end = self.load(), time.monotonic() + seconds
+        while time.monotonic() < end:
+            status = e2b.Template.get_build_status(build)
+            state = str(getattr(status.status, "value", status.status))
+            if state == "ready":
+                return
+            if state == "error":
+                raise e2b.BuildException(status.reason.message if status.reason else "the build failed")
+            time.sleep(made.PAUSE)
+        raise Unavailable(f"E2B has not finished the template in {seconds} seconds.")
 
     def find_template(self, name: str) -> TemplateInfo | None:
         with self.asking("ask for a template"):
@@ -232,7 +249,7 @@ def _api() -> Any:
     return get_api_client(ConnectionConfig())
 
 
-_STATES = ((READY, ("ready", "uploaded")), (FAILED, ("error",)))
+_STATES = ((READY, ("ready", "uploaded")), (FAILED, ("error",)), (ASKED, ("waiting",)))
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 

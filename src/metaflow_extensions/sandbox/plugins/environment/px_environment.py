@@ -6,12 +6,13 @@ environment to get ready then.  Commands that only look (``show``, ``check``, ``
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
 from metaflow.metaflow_environment import MetaflowEnvironment
-from metaflow.user_configs.config_parameters import resolve_delayed_evaluator
+from metaflow.user_configs.config_parameters import resolve_delayed_evaluator, unpack_delayed_evaluator
 
 from metaflow_extensions.sandbox.plugins import settings
 from metaflow_extensions.sandbox.plugins.environment.px_decorator import PxDecorator
@@ -42,8 +43,7 @@ class PxEnvironment(MetaflowEnvironment):
     def validate_environment(self, logger: Any, datastore_type: str) -> None:
         self._datastore = datastore_type
         # image=None is no image, says Metaflow. Later it fills in its default, and then nobody can tell any more.
-        named = [d for d in self._elsewhere() if "image" in d._user_defined_attributes]
-        self._without = [d for d in named if not resolve_delayed_evaluator(d.attributes["image"])]
+        self._without = [d for d in self._elsewhere() if not _named_image(d)]
         try:
             self._refuse_own_packages()
         except BackendError as e:
@@ -57,7 +57,9 @@ class PxEnvironment(MetaflowEnvironment):
         if not own:
             return
         where, decorator = own[0]
-        packages = [f"{name}=={v}" if v else name for name, v in (decorator.attributes.get("packages") or {}).items()]
+        # Of a Config, they are not read yet.
+        named = resolve_delayed_evaluator(decorator.attributes.get("packages") or {}, to_dict=True)
+        packages = [_requirement(str(name), str(version or "")) for name, version in named.items()]
         raise Unusable(
             f"{where} has @{decorator.name}. With --environment=px all steps have the packages of the project's lock.",
             fix=[
@@ -87,7 +89,11 @@ class PxEnvironment(MetaflowEnvironment):
 
     def _has_own_image(self, decorator: Any) -> bool:
         """Whether the step names its image.  A default of Metaflow's configuration is nobody's choice for this flow."""
-        return "image" in decorator._user_defined_attributes and decorator not in self._without
+        if decorator in self._without:
+            return False
+        # Of what a mutator gives to a decorator, Metaflow does not note that somebody named it.
+        named = "image" in decorator._user_defined_attributes and not decorator.inserted_by
+        return named or decorator.attributes["image"] != _default_image(type(decorator))
 
     def add_to_package(self) -> list[tuple[str, str]]:
         """Metaflow in compiled form: a task would compile what it imports, and throw it away at its end."""
@@ -103,8 +109,27 @@ class PxEnvironment(MetaflowEnvironment):
         return {"type": cls.TYPE, "sbx_id": metadata.get(SBX_ID, "")}
 
 
+def _named_image(decorator: Any) -> Any:
+    """What stands for image= in the code, also if it comes from a Config, alone or with more: ``**config_expr(…)``."""
+    attributes, _ = unpack_delayed_evaluator(decorator.attributes)
+    return resolve_delayed_evaluator(attributes["image"])
+
+
+def _default_image(kind: Any) -> Any:
+    """What Metaflow fills in for a decorator that names no image."""
+    bare = kind()
+    bare.external_init()
+    return bare.attributes["image"]
+
+
+def _requirement(name: str, version: str) -> str:
+    """A package of ``@pypi`` as ``px add`` takes it, in a shell."""
+    operator = "" if version[:1] in ("", "<", ">", "=", "!", "~") else "=="
+    return shlex.quote(f"{name}{operator}{version}")
+
+
 def _only_looks() -> bool:
-    """``package list`` and ``package save`` make a code package that nobody runs."""
+    """``package list`` and ``package save`` make a code package that nobody runs; ``spin`` runs a step here."""
     from metaflow._vendor import click
 
     context = click.get_current_context(silent=True)
@@ -112,4 +137,4 @@ def _only_looks() -> bool:
     while context is not None:
         names.append(context.info_name)
         context = context.parent
-    return "package" in names[:-1]
+    return not {"package", "spin"}.isdisjoint(names[:-1])

@@ -19,12 +19,16 @@ from metaflow_extensions.sandbox.plugins.settings import setting
 from metaflow_extensions.sandbox.plugins.templates import names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from metaflow_extensions.sandbox.plugins.backend import SandboxConfig
 
-READY, BUILDING, FAILED = "ready", "building", "failed"
+READY, BUILDING, FAILED, ASLEEP = "ready", "building", "failed", "asleep"
+ASKED = "asked for"
+"""It has a name, and its building has not begun.  E2B is told so in a second request, which comes at once."""
 PAUSE = 1.0
+ABANDONED = 60.0
+"""After so many seconds, whoever asked for it was killed before the second request."""
 _TIME = re.compile(r"[0-9T:.+Z -]{10,40}")
 _DOCS = "docs/how-to/use-a-provider.md"
 
@@ -66,6 +70,9 @@ class MakesTemplates(ABC):
     def delete_template(self, found: TemplateInfo) -> None:
         """Remove it at the provider."""
 
+    def wake_template(self, found: TemplateInfo) -> None:  # noqa: B027 - at some providers, templates do not sleep
+        """Let the provider wake one that it has put to sleep."""
+
     def has_template(self, name: str) -> bool:
         found = self.find_template(name)
         return found is not None and found.state == READY
@@ -80,15 +87,18 @@ class MakesTemplates(ABC):
 
     def _build_or_wait(self, name: str, config: SandboxConfig) -> None:
         end = time.monotonic() + config.create_seconds
+        asked: dict[str, float] = {}
         while True:
             found = self.find_template(name)
             if found is not None and found.state == READY:
                 return
-            if found is not None and found.state == FAILED:
-                self.delete_template(found)  # or the provider would refuse to make another one of its name
-                found = None
+            if found is not None and (found.state == FAILED or _is_abandoned(found, asked)):
+                # Or the provider would refuse to make another one of its name. It may need a moment for that.
+                self._unless_done(self.delete_template, found)
             if found is None and self._built(name, config):
                 return
+            if found is not None and found.state == ASLEEP:
+                self._unless_done(self.wake_template, found)
             if time.monotonic() > end:
                 raise Refused(
                     f"{self.provider} has not finished the template {name} in {config.create_seconds} seconds.",
@@ -98,6 +108,14 @@ class MakesTemplates(ABC):
                     ],
                 )
             time.sleep(PAUSE)
+
+    def _unless_done(self, act: Callable[[TemplateInfo], None], found: TemplateInfo) -> None:
+        """Another machine may do the same at this moment: then the provider refuses, and it is done."""
+        try:
+            act(found)
+        except Refused:
+            if self.find_template(found.name) == found:
+                raise
 
     def _built(self, name: str, config: SandboxConfig) -> bool:
         """Build it; False if somebody else has begun to, in this very moment."""
@@ -128,6 +146,12 @@ class MakesTemplates(ABC):
         return True
 
 
+def _is_abandoned(found: TemplateInfo, asked: dict[str, float]) -> bool:
+    """``asked`` has when each was seen first."""
+    now = time.monotonic()
+    return found.state == ASKED and now > asked.setdefault(found.provider_id, now) + ABANDONED
+
+
 @contextmanager
 def _alone(provider: str, name: str) -> Iterator[None]:
     from px.home import Home
@@ -144,10 +168,25 @@ def when(value: object) -> str:
     return found if _TIME.fullmatch(found) else ""
 
 
-def pull_credentials() -> dict[str, str]:
-    """What the provider needs to pull from a private registry, if the user names it.  px hands on no other login."""
-    user, password = (str(setting(f"SANDBOX_PULL_{name}") or "") for name in ("USERNAME", "PASSWORD"))
-    return {"username": user, "password": password} if user and password else {}
+def pull_credentials(config: SandboxConfig) -> dict[str, str]:
+    """What the provider needs to pull from a private registry, if the user names it.  px hands on no other login.
+
+    It is for the registry of the project's image.  A step may name an image of any other, which must not get it.
+    """
+    found = {name: str(setting(f"SANDBOX_PULL_{name.upper()}") or "") for name in ("username", "password")}
+    for name, other in (("USERNAME", "password"), ("PASSWORD", "username")):
+        if found[other] and not found[name.lower()]:
+            raise Unusable(
+                f"METAFLOW_SANDBOX_PULL_{other.upper()} is set, and METAFLOW_SANDBOX_PULL_{name} is not.",
+                fix=[f"Name both: export METAFLOW_SANDBOX_PULL_{name}=…"],
+                read=_DOCS,
+            )
+    ours = config.sbx_id or _host(config.image) == _host(setting("SANDBOX_REGISTRY"))
+    return found if ours and found["username"] else {}
+
+
+def _host(name: object) -> str:
+    return str(name or "").strip().partition("/")[0].lower()
 
 
 def _say(text: str) -> None:
