@@ -13,7 +13,7 @@ import pytest
 from px import __version__, console
 from px.__main__ import main
 from px.cli.commands import run as run_command
-from px.cli.main import COMMANDS, GROUPS, make_parser, run
+from px.cli.main import COMMANDS, ELSEWHERE, GROUPS, make_parser, run
 from px.errors import EXIT_INTERNAL
 from px.warm.target import OnHost, resolve
 from tests.support.px import PX, run_px
@@ -48,16 +48,21 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     for name, command in COMMANDS.items():
         assert name in text
         assert command.summary in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_explains_itself(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as caught:
         run([*name.split(" "), "--help"])
     assert caught.value.code == 0
     text = capsys.readouterr().out
     assert "--json" in text
     assert COMMANDS[name].summary in text
+    assert [line for line in text.splitlines() if len(line) > 80 and line[0] != " "] == []
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -72,6 +77,23 @@ def test_a_misspelt_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "px status" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("word", "command"), [("install", "add"), ("install", "sync"), ("lock", "sync"), ("audit", "sandbox audit")]
+)
+def test_a_word_of_another_tool(word: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([word]) == 2
+    assert f"px {command} " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ELSEWHERE)
+def test_the_words_of_other_tools_lead_to_commands(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert word not in {**COMMANDS, **GROUPS}
+    assert run([word, "--json"]) == 2
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["details"]["code"] == "usage"
+    assert answer["details"]["hint"].count("\n") == len(ELSEWHERE[word])
+
+
 def test_dockers_flag_for_volumes_is_explained(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "a"\nversion = "1"\nrequires-python = ">=3.11"\n')
     run_px("sync", cwd=tmp_path)
@@ -80,8 +102,23 @@ def test_dockers_flag_for_volumes_is_explained(tmp_path: Path) -> None:
     assert "px run --sandbox --volume /data:/data ls" in done.stderr
 
 
-def test_an_unknown_flag_is_a_usage_error(tmp_path: Path) -> None:
-    assert run_px("sync", "--nonsense", cwd=tmp_path, check=False).returncode == 2
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("sync --nonsense", "px sync: unrecognized arguments: --nonsense\nhint: `px sync --help`"),
+        ("sync --sandboxed", "did you mean --sandbox?"),
+        ("run --with rich python", "hint: `px run --help`"),
+        ("run --volumes=a:b ls", "did you mean --volume?"),
+        ("run", "px run: the following arguments are required: TARGET\nhint: `px run --help`"),
+    ],
+)
+def test_what_a_command_does_not_take_is_a_usage_error(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["--json", *words.split()]) == 2
+    answer = capsys.readouterr()
+    assert said in answer.err
+    assert json.loads(answer.out)["status"] == "error"
 
 
 @pytest.mark.parametrize(

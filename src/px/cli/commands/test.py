@@ -23,8 +23,10 @@ Runs pytest, or the command in pyproject.toml if there is one:
   [tool.px]
   test = ["python", "-m", "unittest", "discover"]
 
-What px does not know goes to the test runner:  px test --sandbox -x -k name
-Put -- before flags of the test runner that px has too:  px test --sandbox -- -q
+What px does not know goes to the test runner. Put -- before flags of the test runner that px has too:
+
+  px test --sandbox -x -k name
+  px test --sandbox -- -q
 """
 
 
