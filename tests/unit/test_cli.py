@@ -163,6 +163,28 @@ def test_a_home_that_cannot_be_made(tmp_path: Path) -> None:
     assert done.stderr.startswith("PX811")
 
 
+@pytest.mark.parametrize(("closed", "out"), [("2>&-", "No project"), (">&-", ""), (">&- 2>&-", "")])
+def test_an_output_that_the_caller_closed(tmp_path: Path, closed: str, out: str) -> None:
+    command = ["sh", "-c", f"{PX} status {closed}"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(out)
+
+
+@pytest.mark.parametrize("piped", ["stdout", "stderr"])
+def test_only_a_terminal_gets_colours(tmp_path: Path, piped: str) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "a"\nversion = "1"\nrequires-python = ">=3.11"\n')
+    ours, theirs = os.openpty()
+    environment = {"PATH": os.environ["PATH"], "PX_HOME": str(tmp_path / "home"), "TERM": "xterm"}
+    out, err = (subprocess.PIPE if piped == name else theirs for name in ("stdout", "stderr"))
+    done = subprocess.run([PX, "status"], cwd=tmp_path, env=environment, stdout=out, stderr=err, check=True)
+    os.close(theirs)
+    assert b"\x1b[" not in (done.stdout or done.stderr)
+    if piped == "stderr":
+        assert os.read(ours, 4096).startswith(b"\x1b[1ma 1\x1b[0m")
+    os.close(ours)
+
+
 def test_errors_go_to_stderr_and_json_to_stdout(tmp_path: Path) -> None:
     done = run_px("sync", "--json", cwd=tmp_path, check=False)
     assert done.returncode == 121

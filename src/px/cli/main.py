@@ -108,8 +108,7 @@ def main() -> None:
     """Run px the full way."""
     try:
         code = run(sys.argv[1:])
-        if sys.stdout is not None:  # None where the caller closed it
-            sys.stdout.flush()
+        sys.stdout.flush()
     except OSError as e:  # what a command meets is handled where it runs: only our own output is left
         code = _unwritten(e)
     sys.exit(code)

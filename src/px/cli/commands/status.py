@@ -51,7 +51,7 @@ def render(status: Status, *, everything: bool = False) -> list[str]:
         next_action = f"  next     {status.host.next_action}"
         return [f"No project at {status.directory}", next_action]
     title = f"{status.name} {status.version or ''}".rstrip()
-    lines = [f"{console.paint(title, 'bold')}  ({status.root})"]
+    lines = [f"{console.paint(title, 'bold', 'stdout')}  ({status.root})"]
     if status.workspace:
         lines.append(f"  members  {', '.join(status.members) or 'none'}")
     lines.append(f"  lock     {status.lock or 'none'}: {status.lock_state}")
@@ -65,7 +65,7 @@ def render(status: Status, *, everything: bool = False) -> list[str]:
 def _target(name: str, target: TargetStatus) -> list[str]:
     state = State(target.state)
     is_ready = state.plain is State.CONSISTENT
-    lines = [f"  {name:<8} {console.paint(state.words, 'green' if is_ready else 'yellow')}: {target.reason}"]
+    lines = [f"  {name:<8} {console.paint(state.words, 'green' if is_ready else 'yellow', 'stdout')}: {target.reason}"]
     if target.python:
         lines.append(f"           runtime {target.python}")
     if target.env:
