@@ -140,6 +140,12 @@ def test_a_project_directory_that_is_not_there(tmp_path: Path) -> None:
     assert "nowhere: there is no such directory" in done.stderr
 
 
+def test_a_project_above_is_not_the_one_here(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/pyproject.toml").write_text('[project]\nname = "a"\nversion = "1"\n')
+    assert run_px("--project", "..", "status", cwd=tmp_path / "a").stdout.startswith(f"No project at {tmp_path}\n")
+
+
 def test_a_manifest_without_a_project_is_said_to_be_one(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.linter]\nstrict = true\n")
     for command in ("sync", "init"):

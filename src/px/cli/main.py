@@ -180,7 +180,8 @@ def context_from(args: argparse.Namespace) -> Context:
     """The common flags and the places, computed once from the command line and the environment."""
     from px.project.context import Context  # not at the top: `px COMMAND --help` needs none
 
-    directory = Path(args.project).absolute() if args.project else Path(here())
+    # Without "..": the directories above are looked for in the path's own text.
+    directory = Path(os.path.normpath(Path(here(), args.project or "")))
     if args.project and not directory.is_dir():
         problem, example = "there is no such directory", "px --project path/to/project sync"
         raise PxError("PX040", option="--project", value=args.project, problem=problem, example=example)
