@@ -15,6 +15,11 @@ _FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 _COMPILER = re.compile(r":\d+: (fatal )?error: |\berror(\[\w+\])?: |undefined reference|cannot find -l")
 
 
+def full_disk(said: str) -> PxError | None:
+    """That there is no space left, if a program said so: then nothing else is wrong."""
+    return PxError("PX810", path=home_root()) if any(text in said for text in _FULL) else None
+
+
 def build_failure(
     label: str, log: str, base: str, have: frozenset[str] = frozenset(), *, by_choice: bool = False
 ) -> PxError:
@@ -23,8 +28,8 @@ def build_failure(
     A capability that the build had is no remedy: where the headers are there, they are too old or too new.
     ``by_choice``: the project wants it built, though it may have a wheel.
     """
-    if any(text in log for text in _FULL):
-        return PxError("PX810", path=home_root())
+    if full := full_disk(log):
+        return full
     found = [s for s in patterns.match(log, base) if s.capability not in have]
     if not found:
         return _without_remedy(label, log, base, by_choice=by_choice)
