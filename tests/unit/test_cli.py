@@ -303,3 +303,8 @@ def test_targets_in_their_order(places: Path, monkeypatch: pytest.MonkeyPatch) -
 )
 def test_secrets_are_taken_out_of_urls(text: str, safe: str) -> None:
     assert console.redact(text) == safe
+
+
+def test_nothing_to_reap_is_said(tmp_path: Path) -> None:
+    done = run_px("sandbox", "reap", "--run", "no-such-run", cwd=tmp_path)
+    assert done.stderr == "There is nothing to end\n"

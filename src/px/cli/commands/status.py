@@ -31,8 +31,9 @@ def main(args: argparse.Namespace, context: Context) -> int:
         return _code(args, status)
     for line in render(status, everything=bool(args.verbose)):
         print(line)
-    if args.verbose and status.host.profile_oid:
-        for name, version in _packages(context, status.host.profile_oid):
+    built = status.host.profile_oid or status.sandbox.profile_oid
+    if args.verbose and built:
+        for name, version in _packages(context, built):
             print(f"    {name} {version}")
     return _code(args, status)
 
