@@ -11,6 +11,7 @@ import io
 import os
 import ssl
 import threading
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
     from urllib3.response import BaseHTTPResponse
 
+# A clock that is wrong is said with the certificate that it makes invalid, and not for every connection.
+urllib3.disable_warnings(urllib3.exceptions.SystemTimeWarning)
 CHUNK = 1 << 18
 CONNECT = 15.0
 # How much of an answer is read at a time.  Compressed, it may become a thousand times as much.
@@ -318,7 +321,10 @@ def split_credentials(url: str) -> tuple[str, dict[str, str]]:
 def _reason(error: Exception) -> str:
     # urllib3's MaxRetryError wraps the error that says what happened.
     cause = getattr(error, "reason", None)
-    return str(cause if isinstance(cause, Exception) else error) or type(error).__name__
+    said = str(cause if isinstance(cause, Exception) else error) or type(error).__name__
+    if "certificate has expired" in said or "certificate is not yet valid" in said:
+        said += f"; the clock of this machine says {time.strftime('%Y-%m-%d')}"
+    return said
 
 
 def _is_unreachable(error: Exception) -> bool:

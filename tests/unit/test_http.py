@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from px import console, online
-from px.http import Download, FetchError, Http
+from px.http import Download, FetchError, Http, _reason
 from px.project.uv import environment
 from tests.support.needs import only_for
 
@@ -84,3 +86,10 @@ def test_hosts_that_need_no_name_server(monkeypatch: pytest.MonkeyPatch) -> None
         Http().request("GET", "http://mirror.example.org/")
     assert caught.value.unreachable
     online.is_lost.cache_clear()
+
+
+@pytest.mark.parametrize("said", ["certificate has expired", "certificate is not yet valid"])
+def test_a_clock_that_may_be_wrong_is_shown(said: str) -> None:
+    reason = _reason(ssl.SSLCertVerificationError(1, f"certificate verify failed: {said}"))
+    assert reason.endswith(f"; the clock of this machine says {time.strftime('%Y-%m-%d')}")
+    assert "clock" not in _reason(ssl.SSLCertVerificationError(1, "self-signed certificate"))
