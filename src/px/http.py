@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 import ssl
 import threading
 import time
@@ -322,6 +323,8 @@ def _reason(error: Exception) -> str:
     # urllib3's MaxRetryError wraps the error that says what happened.
     cause = getattr(error, "reason", None)
     said = str(cause if isinstance(cause, Exception) else error) or type(error).__name__
+    # Not in the words of Python: HTTPSConnection(host='a.example', port=443): … [Errno 111] Connection refused
+    said = re.sub(r"^\w+\(host='([^']*)', port=(\d+)\)(?=: )", r"\1:\2", re.sub(r"\[Errno -?\d+\] ", "", said))
     if "certificate has expired" in said or "certificate is not yet valid" in said:
         said += f"; the clock of this machine says {time.strftime('%Y-%m-%d')}"
     return said

@@ -88,6 +88,15 @@ def test_hosts_that_need_no_name_server(monkeypatch: pytest.MonkeyPatch) -> None
     online.is_lost.cache_clear()
 
 
+def test_a_refused_connection_is_said_in_plain_words() -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        at = f"127.0.0.1:{nobody.getsockname()[1]}"
+        with pytest.raises(FetchError) as caught:
+            Http().get(f"http://{at}/")
+    assert caught.value.reason == f"{at}: Failed to establish a new connection: Connection refused"
+
+
 @pytest.mark.parametrize("said", ["certificate has expired", "certificate is not yet valid"])
 def test_a_clock_that_may_be_wrong_is_shown(said: str) -> None:
     reason = _reason(ssl.SSLCertVerificationError(1, f"certificate verify failed: {said}"))
