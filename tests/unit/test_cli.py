@@ -149,7 +149,9 @@ def test_a_project_above_is_not_the_one_here(tmp_path: Path) -> None:
 def test_a_manifest_without_a_project_is_said_to_be_one(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.linter]\nstrict = true\n")
     for command in ("sync", "init"):
-        assert run_px(command, cwd=tmp_path, check=False).stderr.startswith("PX005")
+        said = run_px(command, cwd=tmp_path, check=False).stderr
+        assert said.startswith("PX005")
+        assert '\n      [project]\n      name = "NAME"\n' in said
     assert "[project]" in run_px("status", cwd=tmp_path).stdout
 
 
