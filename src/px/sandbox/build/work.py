@@ -249,7 +249,8 @@ class Work:
     def failure(self, log: str) -> PxError:
         have = frozenset(self.builder.needed(self.artifact))
         by_choice = self.builder.settings.from_source(self.artifact.name)
-        return build_failure(self.artifact.label, log, self.builder.base.name, have, by_choice=by_choice)
+        own = self.artifact.kind == "directory"
+        return build_failure(self.artifact.label, log, self.builder.base.name, have, by_choice=by_choice, own=own)
 
 
 def _requirements(answer: dict[str, Any]) -> list[str]:

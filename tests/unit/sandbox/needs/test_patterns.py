@@ -212,6 +212,12 @@ def test_playwrights_own_advice_is_set_right() -> None:
     assert missing_browser("Executable doesn't exist at /usr/bin/firefox") is None
 
 
+def test_no_other_version_of_the_project_itself_is_advised() -> None:
+    error = build_failure("app", "AttributeError: no attribute", "debian-12", own=True)
+    assert error.fix[0].startswith("Correct what its build complains about")
+    assert not any("wheel" in line for line in error.fix)
+
+
 def test_a_full_disk_is_not_the_packages_fault() -> None:
     error = build_failure("lxml 5.0", "cc1: fatal error: error writing to x.s: No space left on device", "debian-12")
     assert error.code == "PX810"
