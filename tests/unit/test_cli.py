@@ -190,6 +190,8 @@ def test_only_a_terminal_gets_colours(tmp_path: Path, piped: str) -> None:
     assert b"\x1b[" not in (done.stdout or done.stderr)
     if piped == "stderr":
         assert os.read(ours, 4096).startswith(b"\x1b[1ma 1\x1b[0m")
+    else:
+        assert b"\n  lock     none\n" in done.stdout
     os.close(ours)
 
 

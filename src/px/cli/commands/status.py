@@ -55,7 +55,7 @@ def render(status: Status, *, everything: bool = False) -> list[str]:
     lines = [f"{console.paint(title, 'bold', 'stdout')}  ({status.root})"]
     if status.workspace:
         lines.append(f"  members  {', '.join(status.members) or 'none'}")
-    lines.append(f"  lock     {status.lock or 'none'}: {status.lock_state}")
+    lines.append(f"  lock     {f'{status.lock}: {status.lock_state}' if status.lock else 'none'}")
     if everything:
         lines.append(f"  groups   {', '.join(status.groups) or 'none'}")
         lines.append(f"  extras   {', '.join(status.extras) or 'none'}")
