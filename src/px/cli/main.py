@@ -43,7 +43,7 @@ COMMANDS: dict[str, Command] = {
     "remove": Command("remove", "Remove packages from the project"),
     "update": Command("update", "Lock newer versions"),
     "sync": Command("sync", "Lock if the manifest changed, and build the env"),
-    "run": Command("run", "Run a file, a script or python in the env"),
+    "run": Command("run", "Run a file, a program or python in the env or the sandbox"),
     "test": Command("test", "Run the project's tests in the env"),
     "status": Command("status", "Show the project's state and what to do next"),
     "pack image": Command("pack_image", "Make a deployable OCI image of the project and its sandbox"),
