@@ -146,6 +146,12 @@ def test_a_project_above_is_not_the_one_here(tmp_path: Path) -> None:
     assert run_px("--project", "..", "status", cwd=tmp_path / "a").stdout.startswith(f"No project at {tmp_path}\n")
 
 
+def test_a_project_is_started_above(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    said = run_px("init", "../b", cwd=tmp_path / "a").stderr
+    assert f"Started b at {tmp_path}/b/pyproject.toml\n" in said
+
+
 def test_a_manifest_without_a_project_is_said_to_be_one(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.linter]\nstrict = true\n")
     for command in ("sync", "init"):

@@ -178,10 +178,9 @@ def _run_command(name: str, argv: list[str]) -> int:
 
 def context_from(args: argparse.Namespace) -> Context:
     """The common flags and the places, computed once from the command line and the environment."""
-    from px.project.context import Context  # not at the top: `px COMMAND --help` needs none
+    from px.project.context import Context, named_directory  # not at the top: `px COMMAND --help` needs none
 
-    # Without "..": the directories above are looked for in the path's own text.
-    directory = Path(os.path.normpath(Path(here(), args.project or "")))
+    directory = named_directory(Path(here()), args.project or "")
     if args.project and not directory.is_dir():
         problem, example = "there is no such directory", "px --project path/to/project sync"
         raise PxError("PX040", option="--project", value=args.project, problem=problem, example=example)
