@@ -65,7 +65,7 @@ def _command(name: str) -> str:
     lines += [".SH SYNOPSIS", " ".join([rf"\fB{_text('px ' + name)}\fR [\fIflags\fR]", *words])]
     lines += [".SH DESCRIPTION", _text(parser.description or "")]
     if parser.epilog:
-        lines += [".PP", ".nf", _text(parser.epilog.rstrip("\n")), ".fi"]
+        lines += [".PP", _text(parser.epilog.rstrip("\n"))]
     arguments = [a for a in actions(parser) if not a.option_strings]
     if arguments:
         lines += [".SH ARGUMENTS"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -10,6 +11,9 @@ from px import __version__
 
 def main() -> None:
     """Serve the command line: the warm way if it can, else the full way."""
+    # None where the caller closed it.  Not /dev/null: a target would get its descriptor.
+    sys.stdout = sys.stdout or io.StringIO()
+    sys.stderr = sys.stderr or io.StringIO()
     if sys.argv[1:] in (["--version"], ["-V"]):
         sys.stdout.write(f"px {__version__}\n")
         return

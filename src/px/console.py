@@ -65,7 +65,7 @@ def configure(*, level: int, color: bool | None) -> None:
     terminal = sys.stderr.isatty()
     # https://no-color.org: the variable counts when it is set, whatever its value.
     if color is None:
-        color = terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+        color = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     settings.level = level
     settings.patience = _patience(os.environ.get("PX_PATIENCE", ""))
     settings.color = color
@@ -77,9 +77,10 @@ def in_ci() -> bool:
     return os.environ.get("CI", "").lower() not in ("", "0", "false", "no")
 
 
-def paint(text: str, style: str) -> str:
+def paint(text: str, style: str, to: str = "stderr") -> str:
+    """Colour for one of the two outputs, if that one is a terminal."""
     codes = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
-    return f"\x1b[{codes[style]}m{text}\x1b[0m" if settings.color else text
+    return f"\x1b[{codes[style]}m{text}\x1b[0m" if settings.color and getattr(sys, to).isatty() else text
 
 
 def counted(number: int, noun: str, several: str = "") -> str:

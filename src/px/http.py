@@ -12,6 +12,7 @@ import os
 import re
 import ssl
 import threading
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from urllib3.response import BaseHTTPResponse
 
+# A clock that is wrong is said with the certificate that it makes invalid, and not for every connection.
+urllib3.disable_warnings(urllib3.exceptions.SystemTimeWarning)
 CHUNK = 1 << 18
 CONNECT = 15.0
 _READ = 60.0
@@ -328,7 +331,12 @@ def split_credentials(url: str) -> tuple[str, dict[str, str]]:
 def _reason(error: Exception) -> str:
     # urllib3's MaxRetryError wraps the error that says what happened.
     cause = getattr(error, "reason", None)
-    return str(cause if isinstance(cause, Exception) else error) or type(error).__name__
+    said = str(cause if isinstance(cause, Exception) else error) or type(error).__name__
+    # Not in the words of Python: HTTPSConnection(host='a.example', port=443): … [Errno 111] Connection refused
+    said = re.sub(r"^\w+\(host='([^']*)', port=(\d+)\)(?=: )", r"\1:\2", re.sub(r"\[Errno -?\d+\] ", "", said))
+    if "certificate has expired" in said or "certificate is not yet valid" in said:
+        said += f"; the clock of this machine says {time.strftime('%Y-%m-%d')}"
+    return said
 
 
 def _is_unreachable(error: Exception) -> bool:

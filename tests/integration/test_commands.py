@@ -309,6 +309,7 @@ def test_store_verify_finds_what_is_missing(synced: Path) -> None:
 def test_px_test(synced: Path) -> None:
     done = run_px("test", cwd=synced, check=False)
     assert "PX022" in done.stderr
+    assert "px add --dev pytest" in done.stderr
     manifest = synced / "pyproject.toml"
     manifest.write_text(
         manifest.read_text() + '[tool.px]\ntest = ["python", "-c", "import sys; sys.exit(len(sys.argv))"]\n'

@@ -13,7 +13,7 @@ import pytest
 from px import __version__, console
 from px.__main__ import main
 from px.cli.commands import run as run_command
-from px.cli.main import COMMANDS, GROUPS, make_parser, run
+from px.cli.main import COMMANDS, ELSEWHERE, GROUPS, make_parser, run
 from px.errors import EXIT_INTERNAL
 from px.warm.target import OnHost, resolve
 from tests.support.px import PX, run_px
@@ -48,16 +48,21 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     for name, command in COMMANDS.items():
         assert name in text
         assert command.summary in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_explains_itself(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as caught:
         run([*name.split(" "), "--help"])
     assert caught.value.code == 0
     text = capsys.readouterr().out
     assert "--json" in text
     assert COMMANDS[name].summary in text
+    assert [line for line in text.splitlines() if len(line) > 80 and line[0] != " "] == []
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -72,6 +77,23 @@ def test_a_misspelt_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "px status" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("word", "command"), [("install", "add"), ("install", "sync"), ("lock", "sync"), ("audit", "sandbox audit")]
+)
+def test_a_word_of_another_tool(word: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([word]) == 2
+    assert f"px {command} " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ELSEWHERE)
+def test_the_words_of_other_tools_lead_to_commands(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert word not in {**COMMANDS, **GROUPS}
+    assert run([word, "--json"]) == 2
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["details"]["code"] == "usage"
+    assert answer["details"]["hint"].count("\n") == len(ELSEWHERE[word])
+
+
 def test_dockers_flag_for_volumes_is_explained(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "a"\nversion = "1"\nrequires-python = ">=3.11"\n')
     run_px("sync", cwd=tmp_path)
@@ -80,8 +102,23 @@ def test_dockers_flag_for_volumes_is_explained(tmp_path: Path) -> None:
     assert "px run --sandbox --volume /data:/data ls" in done.stderr
 
 
-def test_an_unknown_flag_is_a_usage_error(tmp_path: Path) -> None:
-    assert run_px("sync", "--nonsense", cwd=tmp_path, check=False).returncode == 2
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("sync --nonsense", "px sync: unrecognized arguments: --nonsense\nhint: `px sync --help`"),
+        ("sync --sandboxed", "did you mean --sandbox?"),
+        ("run --with rich python", "hint: `px run --help`"),
+        ("run --volumes=a:b ls", "did you mean --volume?"),
+        ("run", "px run: the following arguments are required: TARGET\nhint: `px run --help`"),
+    ],
+)
+def test_what_a_command_does_not_take_is_a_usage_error(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["--json", *words.split()]) == 2
+    answer = capsys.readouterr()
+    assert said in answer.err
+    assert json.loads(answer.out)["status"] == "error"
 
 
 @pytest.mark.parametrize(
@@ -103,10 +140,24 @@ def test_a_project_directory_that_is_not_there(tmp_path: Path) -> None:
     assert "nowhere: there is no such directory" in done.stderr
 
 
+def test_a_project_above_is_not_the_one_here(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/pyproject.toml").write_text('[project]\nname = "a"\nversion = "1"\n')
+    assert run_px("--project", "..", "status", cwd=tmp_path / "a").stdout.startswith(f"No project at {tmp_path}\n")
+
+
+def test_a_project_is_started_above(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    said = run_px("init", "../b", cwd=tmp_path / "a").stderr
+    assert f"Started b at {tmp_path}/b/pyproject.toml\n" in said
+
+
 def test_a_manifest_without_a_project_is_said_to_be_one(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.linter]\nstrict = true\n")
     for command in ("sync", "init"):
-        assert run_px(command, cwd=tmp_path, check=False).stderr.startswith("PX005")
+        said = run_px(command, cwd=tmp_path, check=False).stderr
+        assert said.startswith("PX005")
+        assert '\n      [project]\n      name = "NAME"\n' in said
     assert "[project]" in run_px("status", cwd=tmp_path).stdout
 
 
@@ -124,6 +175,30 @@ def test_a_home_that_cannot_be_made(tmp_path: Path) -> None:
     done = run_px("sync", cwd=tmp_path, check=False, PX_HOME=str(tmp_path / "file"))
     assert done.returncode == 124
     assert done.stderr.startswith("PX811")
+
+
+@pytest.mark.parametrize(("closed", "out"), [("2>&-", "No project"), (">&-", ""), (">&- 2>&-", "")])
+def test_an_output_that_the_caller_closed(tmp_path: Path, closed: str, out: str) -> None:
+    command = ["sh", "-c", f"{PX} status {closed}"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(out)
+
+
+@pytest.mark.parametrize("piped", ["stdout", "stderr"])
+def test_only_a_terminal_gets_colours(tmp_path: Path, piped: str) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "a"\nversion = "1"\nrequires-python = ">=3.11"\n')
+    ours, theirs = os.openpty()
+    environment = {"PATH": os.environ["PATH"], "PX_HOME": str(tmp_path / "home"), "TERM": "xterm"}
+    out, err = (subprocess.PIPE if piped == name else theirs for name in ("stdout", "stderr"))
+    done = subprocess.run([PX, "status"], cwd=tmp_path, env=environment, stdout=out, stderr=err, check=True)
+    os.close(theirs)
+    assert b"\x1b[" not in (done.stdout or done.stderr)
+    if piped == "stderr":
+        assert os.read(ours, 4096).startswith(b"\x1b[1ma 1\x1b[0m")
+    else:
+        assert b"\n  lock     none\n" in done.stdout
+    os.close(ours)
 
 
 def test_errors_go_to_stderr_and_json_to_stdout(tmp_path: Path) -> None:
@@ -240,3 +315,8 @@ def test_targets_in_their_order(places: Path, monkeypatch: pytest.MonkeyPatch) -
 )
 def test_secrets_are_taken_out_of_urls(text: str, safe: str) -> None:
     assert console.redact(text) == safe
+
+
+def test_nothing_to_reap_is_said(tmp_path: Path) -> None:
+    done = run_px("sandbox", "reap", "--run", "no-such-run", cwd=tmp_path)
+    assert done.stderr == "There is nothing to end\n"

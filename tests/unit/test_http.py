@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from px import console, online
-from px.http import Download, FetchError, Http
+from px.http import Download, FetchError, Http, _reason
 from px.project.uv import environment
 from tests.support.needs import only_for
 
@@ -91,3 +93,19 @@ def test_a_timeout_that_is_none(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     monkeypatch.setenv("PX_HTTP_TIMEOUT", text)
     assert Http()._read == 60
     assert "is not a number of seconds" in capsys.readouterr().err
+
+
+def test_a_refused_connection_is_said_in_plain_words() -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        at = f"127.0.0.1:{nobody.getsockname()[1]}"
+        with pytest.raises(FetchError) as caught:
+            Http().get(f"http://{at}/")
+    assert caught.value.reason == f"{at}: Failed to establish a new connection: Connection refused"
+
+
+@pytest.mark.parametrize("said", ["certificate has expired", "certificate is not yet valid"])
+def test_a_clock_that_may_be_wrong_is_shown(said: str) -> None:
+    reason = _reason(ssl.SSLCertVerificationError(1, f"certificate verify failed: {said}"))
+    assert reason.endswith(f"; the clock of this machine says {time.strftime('%Y-%m-%d')}")
+    assert "clock" not in _reason(ssl.SSLCertVerificationError(1, "self-signed certificate"))

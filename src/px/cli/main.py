@@ -16,7 +16,7 @@ import sys
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from px import __version__, console
 from px.cli.answer import emit_json
@@ -42,8 +42,8 @@ COMMANDS: dict[str, Command] = {
     "add": Command("add", "Add packages to the project"),
     "remove": Command("remove", "Remove packages from the project"),
     "update": Command("update", "Lock newer versions"),
-    "sync": Command("sync", "Build the env that the lock describes"),
-    "run": Command("run", "Run a file, a script or python in the env"),
+    "sync": Command("sync", "Lock if the manifest changed, and build the env"),
+    "run": Command("run", "Run a file, a program or python in the env or the sandbox"),
     "test": Command("test", "Run the project's tests in the env"),
     "status": Command("status", "Show the project's state and what to do next"),
     "pack image": Command("pack_image", "Make a deployable OCI image of the project and its sandbox"),
@@ -52,20 +52,18 @@ COMMANDS: dict[str, Command] = {
     "sandbox diff": Command("sandbox_diff", "Compare two sandboxes: of commits, images or ids"),
     "sandbox add": Command("sandbox_add", "Add system capabilities to the sandbox"),
     "sandbox remove": Command("sandbox_remove", "Remove system capabilities from the sandbox"),
-    "sandbox pin": Command("sandbox_pin", "Give the project its own pins of the system packages that it uses"),
-    "sandbox update": Command("sandbox_update", "Take newer versions of system packages into the project's pins"),
+    "sandbox pin": Command("sandbox_pin", "Give the project its own pins of system packages"),
+    "sandbox update": Command("sandbox_update", "Take newer system packages into the project's pins"),
     "sandbox outdated": Command("sandbox_outdated", "Show which system packages have newer versions"),
     "sandbox audit": Command("sandbox_audit", "Compare what is in the sandbox with known vulnerabilities"),
     "sandbox list": Command("sandbox_list", "List the bases and capabilities that there are"),
     "sandbox ps": Command("sandbox_ps", "List the sandboxes of Metaflow steps that are running"),
     "sandbox reap": Command("sandbox_reap", "End the sandboxes that killed runs left behind"),
     "sandbox templates": Command("sandbox_templates", "List or remove what px made of images at E2B and Daytona"),
-    "base lock": Command(
-        "base_lock", "Make a base's lock again from the archive's signed index (for px's maintainers)"
-    ),
-    "base check": Command("base_check", "Ask every archive for every pin of a base (for px's maintainers)"),
+    "base lock": Command("base_lock", "Make a base's lock again (for px's maintainers)"),
+    "base check": Command("base_check", "Ask the archives for a base's pins (for px's maintainers)"),
     "why": Command("why", "Show why a package is in the lock"),
-    "bundle export": Command("bundle_export", "Write everything that the sandbox and the image need to one file"),
+    "bundle export": Command("bundle_export", "Write all that the sandbox and the image need to one file"),
     "bundle import": Command("bundle_import", "Bring a bundle into this machine's store"),
     "cache push": Command("cache_push", "Fill the shared cache with what the sandbox consists of"),
     "store verify": Command("store_verify", "Check every object in the store, and repair what is damaged"),
@@ -81,6 +79,27 @@ GROUPS = {
     "cache": "The shared cache in a registry",
     "store": "The content-addressed store under PX_HOME",
 }
+# What uv, pip and docker call it.
+ELSEWHERE = {
+    "build": ("sync --sandbox", "pack image"),
+    "check": ("status --check",),
+    "clean": ("store gc",),
+    "exec": ("run --sandbox bash",),
+    "info": ("status", "doctor"),
+    "inspect": ("sandbox explain",),
+    "install": ("add", "sync"),
+    "list": ("status -v", "sandbox list"),
+    "lock": ("sync", "update"),
+    "pip": ("add", "sync"),
+    "prune": ("store gc",),
+    "pull": ("sync --sandbox",),
+    "push": ("pack image --push", "cache push"),
+    "python": ("run python",),
+    "shell": ("run --sandbox bash",),
+    "tree": ("why", "status -v"),
+    "uninstall": ("remove",),
+    "venv": ("sync",),
+}
 _WITH_VALUE = ("--project",)
 _ALONE = ("-q", "--quiet", "-v", "--verbose", "--debug", "--json", "--no-color", "--offline", "--frozen")
 
@@ -89,8 +108,7 @@ def main() -> None:
     """Run px the full way."""
     try:
         code = run(sys.argv[1:])
-        if sys.stdout is not None:  # None where the caller closed it
-            sys.stdout.flush()
+        sys.stdout.flush()
     except OSError as e:  # what a command meets is handled where it runs: only our own output is left
         code = _unwritten(e)
     sys.exit(code)
@@ -120,7 +138,7 @@ def run(argv: Sequence[str]) -> int:
     if name == "help":
         return run([*rest, "--help"])
     if name not in COMMANDS:
-        return _unknown(name)
+        return _unknown(name, as_json="--json" in argv)
     return _run_command(name, [*leading, *rest])
 
 
@@ -136,7 +154,10 @@ def _run_command(name: str, argv: list[str]) -> int:
     module = importlib.import_module(f"px.cli.commands.{COMMANDS[name].module}")
     parser = make_parser(name)
     module.configure(parser)
-    args = parser.parse_args(module.arrange(parser, argv) if hasattr(module, "arrange") else argv)
+    try:
+        args = parser.parse_args(module.arrange(parser, argv) if hasattr(module, "arrange") else argv)
+    except _UsageError as e:
+        return _refused(f"{parser.prog}: {e}", _flag_hint(parser, str(e)), as_json="--json" in argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr is: a terminal may lack a sign that we print
     level = console.QUIET if args.quiet else console.DEBUG if args.debug else console.NORMAL + min(args.verbose, 1)
@@ -157,9 +178,9 @@ def _run_command(name: str, argv: list[str]) -> int:
 
 def context_from(args: argparse.Namespace) -> Context:
     """The common flags and the places, computed once from the command line and the environment."""
-    from px.project.context import Context  # not at the top: `px COMMAND --help` needs none
+    from px.project.context import Context, named_directory  # not at the top: `px COMMAND --help` needs none
 
-    directory = Path(args.project).absolute() if args.project else Path(here())
+    directory = named_directory(Path(here()), args.project or "")
     if args.project and not directory.is_dir():
         problem, example = "there is no such directory", "px --project path/to/project sync"
         raise PxError("PX040", option="--project", value=args.project, problem=problem, example=example)
@@ -185,16 +206,39 @@ def failed(error: Exception, *, debug: bool = False, as_json: bool = False) -> i
     return code
 
 
+class _UsageError(Exception):
+    """What the parser of a command refuses."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _UsageError(message.removesuffix(", ..."))  # the target's own arguments are not missing
+
+
+class _Help(argparse.HelpFormatter):
+    """Paragraphs as wide as the terminal; a line that starts with a blank stays as it is."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines: list[str] = []
+        for line in text.splitlines():
+            if lines and lines[-1][:1].strip() and line[:1].strip():
+                lines[-1] += f" {line}"
+            else:
+                lines.append(line)
+        fill = super()._fill_text
+        return "\n".join(fill(line, width, indent) if line[:1].strip() else line for line in lines)
+
+
 def make_parser(name: str) -> argparse.ArgumentParser:
     """A parser for one command that has the flags that all commands have."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=f"px {name}",
         description=COMMANDS[name].summary + ".",
         allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
     )
     common = parser.add_argument_group("flags of every command")
-    common.add_argument("-q", "--quiet", action="store_true", help="say only warnings and errors")
+    common.add_argument("-q", "--quiet", action="store_true", help="say only warnings, errors and what was asked for")
     common.add_argument("-v", "--verbose", action="count", default=0, help="say more: what px decides, and why")
     common.add_argument("--debug", action="store_true", help="say everything, with tracebacks")
     common.add_argument("--json", action="store_true", help="answer with one JSON object on standard output")
@@ -225,8 +269,8 @@ def _help() -> str:
     lines = [f"px {__version__}: deterministic sandboxes for Python", "", "Usage: px [flags] COMMAND [arguments]", ""]
     lines += ["Commands:"]
     lines += [f"  {name:<{width}}{command.summary}" for name, command in COMMANDS.items()]
-    lines += ["", "`px COMMAND --help` explains one of them. Flags of every command: -q -v --debug --json"]
-    lines += ["--no-color --offline --frozen --project DIR. `px --version` prints the version."]
+    lines += ["", "`px COMMAND --help` explains one of them. Flags of every command: -q -v --debug"]
+    lines += ["--json --no-color --offline --frozen --project DIR. `px --version`: the version."]
     return "\n".join(lines) + "\n"
 
 
@@ -237,8 +281,31 @@ def _group_help(group: str) -> str:
     return "\n".join(lines + [f"  {n:<{width}}{c.summary}" for n, c in rows.items()]) + "\n"
 
 
-def _unknown(name: str) -> int:
-    near = difflib.get_close_matches(name, [*COMMANDS, *GROUPS], n=1)
-    sys.stderr.write(f"px: there is no command {name!r}\n")
-    sys.stderr.write(f"hint: did you mean `px {near[0]}`?\n" if near else "hint: `px --help` lists the commands\n")
+def _unknown(name: str, *, as_json: bool) -> int:
+    lines = ELSEWHERE.get(name) or [c for c in COMMANDS if c.endswith(f" {name}")]
+    lines = lines or difflib.get_close_matches(name, [*COMMANDS, *GROUPS], n=1)
+    width = max(map(len, lines), default=0)
+    rows = "".join(f"\n  px {line:<{width}}  {_summary(line)}" for line in lines)
+    hint = f"did you mean:{rows}" if rows else "`px --help` lists the commands"
+    return _refused(f"px: there is no command {name!r}", hint, as_json=as_json)
+
+
+def _summary(line: str) -> str:
+    """What the command at the start of a command line does."""
+    first, _, rest = line.partition(" ")
+    command = COMMANDS.get(first) or COMMANDS.get(f"{first} {rest.partition(' ')[0]}")
+    return command.summary if command else GROUPS[first]
+
+
+def _flag_hint(parser: argparse.ArgumentParser, message: str) -> str:
+    given = message.removeprefix("unrecognized arguments: ").split(" ")[0]
+    near = difflib.get_close_matches(given.partition("=")[0], parser._option_string_actions, n=1, cutoff=0.8)
+    return f"did you mean {near[0]}?" if near else f"`{parser.prog} --help` lists what it takes"
+
+
+def _refused(message: str, hint: str, *, as_json: bool) -> int:
+    """Say that a command line cannot be understood; the exit code."""
+    sys.stderr.write(f"{message}\nhint: {hint}\n")
+    if as_json:
+        emit_json("error", message, {"code": "usage", "hint": hint})
     return 2

@@ -34,7 +34,7 @@ def wants_page(args: argparse.Namespace) -> bool:
 
 def deliver(args: argparse.Namespace, make: Callable[[], bytes]) -> str:
     """Write the page where the flags say, and open it; returns its path."""
-    path = Path(args.html).absolute() if args.html else _temporary()
+    path = Path(os.path.normpath(Path(args.html).absolute())) if args.html else _temporary()
     with building(Home.from_environment(), path.parent), open_output(path) as out:
         out.write(make())
     console.info(f"Wrote {path}")

@@ -57,6 +57,9 @@ def parse_volume(text: str, directory: Path) -> Mount:
     """``SRC:DST[:ro|rw]``; a relative SRC starts at ``directory``."""
     source, target, mode = _split_volume(text)
     path = (directory / Path(source).expanduser()).absolute()
+    plain = Path(os.path.normpath(path))
+    if plain.exists() and path.exists() and plain.samefile(path):
+        path = plain  # ../data is beside the project, and not a link in it
     if not path.exists():
         raise _bad("--volume", text, f"{path} does not exist", "--volume ./data:/data:ro")
     if not target.startswith("/"):

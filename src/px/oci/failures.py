@@ -32,6 +32,7 @@ def building(home: Home, where: Path) -> Iterator[None]:
                 problem=f"there is no space left on the disk that holds {where}",
                 why=["px removed the unfinished file; everything that was finished is still there."],
                 fix=["Free some space; see what px could remove: px store gc --dry-run"],
+                whole_fix=True,
             ) from e
         # Anything else, such as missing rights or a directory that is gone.
         raise PxError(

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+def named_directory(base: Path, text: str) -> Path:
+    """A directory that the user names; without ``..``, for what lies above is looked for in the path's own text."""
+    path = base / text
+    return path.resolve() if ".." in path.parts else path
+
+
 @dataclass(frozen=True)
 class Context:
     """The store, the project around a directory, and what may be done to it."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from px import online, process
+from px import console, online, process
 from px.errors import PxError
 from px.warm.places import program
 from px.warm.record import home_root
@@ -98,8 +98,14 @@ def failure(action: str, done: process.Finished, remedy: str) -> PxError:
 
 
 def explain(stderr: str) -> str:
-    """uv's reason, without the lines that only report progress and without hints at flags that px has not."""
+    """uv's reason, without the lines that only report progress and without hints at flags that px has not.
+
+    Of all that a build said, how it ended is enough.
+    """
     lines = [line.rstrip() for line in _ANSI.sub("", stderr).splitlines()]
     noise = ("Using CPython", "Resolved ", "hint: ", "Creating virtual", "warning: ")
     reason = [line for line in lines if line.strip() and not line.startswith(noise)]
+    if len(reason) > 30:
+        console.detail("\n".join(reason))
+        reason[5:-20] = ["… (-v shows all of it)"]
     return "\n    ".join(reason) or "uv gave no reason"

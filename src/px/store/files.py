@@ -51,8 +51,10 @@ def open_atomically(path: Path, *, mode: int = 0o644, durable: bool = True) -> I
             if durable:
                 os.fsync(f.fileno())
         temporary.replace(path)
-    except BaseException:  # also for Ctrl-C
+    except BaseException as e:  # also for Ctrl-C
         temporary.unlink(missing_ok=True)
+        if isinstance(e, OSError) and e.filename == os.fspath(temporary):
+            e.filename = os.fspath(path)  # the name that the user knows
         raise
 
 

@@ -17,7 +17,7 @@ from px.errors import PxError
 from px.sandbox.pytests import kept_apart
 from px.warm import start
 from px.warm.places import arrange
-from px.warm.record import home_root
+from px.warm.record import here, home_root
 from px.warm.spec import APP, ENV, ImageSource, Mount
 from px.warm.streams import Tail
 from px.warm.target import InSandbox, interpreter_of, resolve
@@ -45,7 +45,8 @@ def become(target: str, arguments: list[str], built: BuiltHost) -> NoReturn:
     """Replace px by the target; what cannot be run is an error."""
     problem = start.become(target, arguments, built)
     if problem is None:
-        raise PxError("PX020", target=target, look=f"ls {built.directory}/bin")
+        look = f"ls {built.directory}/bin"
+        raise _missing_file(target, look) or PxError("PX020", target=target, look=look)
     program = interpreter_of(os.path.join(os.getcwd(), target))
     if program is not None and not os.path.exists(program):
         problem = f"its first line names {program}, which is not there"
@@ -232,18 +233,25 @@ def missing_program(name: str, built: BuiltSandbox) -> PxError | None:
 
 def unknown_program(name: str) -> PxError:
     """The PX020 for a target that nothing in the sandbox is, and that no capability would bring."""
-    why = [
-        "It is not a file of the project, not a console script of its env, and not a program of the sandbox.",
-        "No capability of px brings a program of that name.",
-    ]
+    look = f"px run --sandbox ls {ENV}/bin"
+    if missing := _missing_file(name, look, "The sandbox has the project's files, and those that --volume brings."):
+        return missing
+    why = ["No capability of px brings a program of that name."]
     fix = [
         f"See what there is: px run --sandbox ls {ENV}/bin /usr/bin",
         "If a Python package brings it: px add PACKAGE",
         f"If it needs no libraries, mount it: --volume /path/to/{name}:/usr/local/bin/{name}:ro",
         "Else put it into an image on top of the project's: px pack image, then a Dockerfile that is FROM it",
     ]
-    look = f"px run --sandbox ls {ENV}/bin"
     return PxError("PX020", target=name, look=look, why=why, fix=fix, whole_fix=True)
+
+
+def _missing_file(target: str, look: str, *fix: str) -> PxError | None:
+    """Say less about what can only be a file: no package brings it."""
+    if os.sep not in target and not target.endswith(".py"):
+        return None
+    fix = (f"Check the path: it counts from {here()}", *fix)
+    return PxError("PX020", target=target, look=look, fix=fix, whole_fix=True)
 
 
 def _may_add(context: Context, options: RunOptions, error: PxError, more: frozenset[str]) -> bool:

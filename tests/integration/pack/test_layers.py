@@ -87,6 +87,7 @@ def test_verify_shows_a_readable_difference(project: Project, tmp_path: Path) ->
     (project.root / ".gitignore").unlink()
     done = project.verify(archive)
     assert done.returncode == 1
+    assert "3 uncommitted changes" in done.stderr
     assert project.verify(name).stdout == done.stdout, "it is kept under its name too"
     lines = done.stdout.splitlines()
     assert lines[0] == "layer 3 (px: app):"

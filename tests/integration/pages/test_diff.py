@@ -79,7 +79,7 @@ def test_commits_images_and_ids_say_the_same(small: Path) -> None:
 
 
 def test_a_difference_as_a_page_and_as_text_at_once(small: Path) -> None:
-    done = run_px("sandbox", "diff", "HEAD~1", "HEAD", "--html", "out.html", "--json", cwd=small)
+    done = run_px("sandbox", "diff", "HEAD~1", "HEAD", "--html", f"../{small.name}/out.html", "--json", cwd=small)
     assert json.loads(done.stdout)["details"]["html"] == str(small / "out.html")
     assert b"needs-new" in (small / "out.html").read_bytes()
     nowhere = run_px("sandbox", "diff", "HEAD~1", "HEAD", "--html", "no/such/place/out.html", cwd=small, check=False)

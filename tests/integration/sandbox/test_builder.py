@@ -86,6 +86,7 @@ def test_an_sdist_that_looks_around_sees_only_the_sandbox(tmp_path: Path, warm: 
     run_px("sync", "--sandbox", cwd=root)
     (line,) = [row for row in log_of(root).read_text().splitlines() if "SEEN" in row][-1:]
     assert line.partition("SEEN")[2].split()[:4] == ["False", "False", "1000", "False"], line
+    assert "\n    nosy " in run_px("status", "-v", cwd=root).stdout  # no env of this machine has it
 
 
 def test_programs_among_the_build_requirements_run_in_the_sandbox(tmp_path: Path, warm: Home) -> None:

@@ -160,12 +160,18 @@ def test_targets_are_what_they_are_without_the_sandbox(plain: Path, warm: Home) 
     assert missing.returncode == 127
     assert "px run --sandbox ls /opt/px/env/bin" in missing.stderr
     assert run_px(*run, "/etc/hostname-of-the-host", cwd=plain, check=False).returncode == 127
+    for flags in (run, ["run"]):
+        missing = run_px(*flags, "tools/no-such.py", cwd=plain, check=False)
+        assert missing.returncode == 127
+        assert f"it counts from {plain}" in missing.stderr
+        assert "px add" not in missing.stderr
 
 
 def test_px_test(plain: Path, warm: Home) -> None:
     manifest = plain / "pyproject.toml"
     without = run_px("test", "--sandbox", cwd=plain, check=False)
     assert without.stderr.startswith("PX022")
+    assert "px add --sandbox --dev pytest" in without.stderr
     manifest.write_text(manifest.read_text() + '\n[tool.px]\ntest = ["python", "-m", "unittest", "-q"]\n')
     lock(plain)
     (plain / "test_it.py").write_text(

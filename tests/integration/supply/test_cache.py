@@ -181,4 +181,6 @@ def test_what_is_no_cache(project: Path) -> None:
     for name in ("not a name", "example.org/team/cache:tag", "px.local/x"):
         done = run_px("cache", "push", cwd=project, check=False, PX_CACHE=name)
         assert done.stderr.startswith("PX953"), name
-    assert run_px("cache", "push", cwd=project, check=False, PX_CACHE="").stderr.startswith("PX953")
+    assert run_px("cache", "push", cwd=project, check=False, PX_CACHE="").stderr.startswith(
+        "PX953  The shared cache cannot be used: neither"
+    )

@@ -50,6 +50,7 @@ def test_volumes(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert options.parse_volume("file:/x", tmp_path) == Mount(tmp_path / "file", "/x", read_only=False)
     assert options.parse_volume("a:b c:/d/../e:ro", tmp_path) == Mount(tmp_path / "a:b c", "/e", read_only=True)
+    assert options.parse_volume("../file:/x", tmp_path / "a:b c") == Mount(tmp_path / "file", "/x", read_only=False)
     assert options.parse_volume(f"{tmp_path}/file:/x:rw", Path("/")) == Mount(tmp_path / "file", "/x", read_only=False)
 
 

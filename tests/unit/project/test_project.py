@@ -16,6 +16,7 @@ from px.project.discovery import discover, try_discover
 from px.project.lock import read_pylock
 from px.project.manifest import Manifest
 from px.project.selection import Selection
+from px.project.uv import explain
 from px.store.objects import Store
 from px.warm import record as warm
 from px.warm.record import VERSION
@@ -373,3 +374,11 @@ def test_a_hostile_pylock(tmp_path: Path, name: str) -> None:
     (tmp_path / "pylock.toml").write_text(HOSTILE[name], encoding="utf-8", errors="surrogateescape")
     with pytest.raises(PxError, match="PX101"):
         read_pylock(discover(tmp_path))
+
+
+def test_a_long_report_is_cut_in_the_middle() -> None:
+    said = "\n".join(["error: Failed to build `app`", "  cause: Call failed", *(f"    line {n}" for n in range(500))])
+    lines = explain(said).splitlines()
+    assert len(lines) < 30
+    assert lines[0] == "error: Failed to build `app`"
+    assert lines[-1].strip() == "line 499"

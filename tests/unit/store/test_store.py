@@ -13,6 +13,7 @@ import pytest
 
 from px.errors import PxError
 from px.home import CACHES, KEPT, Home
+from px.store.files import write_atomically
 from px.store.gc import collect, size_of
 from px.store.locks import collection_off
 from px.store.objects import Draft, Payload, Store
@@ -63,6 +64,13 @@ def test_the_umask_changes_nothing(home: Home, tmp_path: Path) -> None:
         assert stat.S_IMODE((root / "lib/a.py").stat().st_mode) == 0o444
         assert stat.S_IMODE((root / "lib").stat().st_mode) == 0o555
     assert oids[0] == oids[1]
+
+
+def test_a_file_that_cannot_be_written_is_named() -> None:
+    path = Path("/proc/self/uv.lock")  # root may not make files there either
+    with pytest.raises(FileNotFoundError) as caught:
+        write_atomically(path, b"")
+    assert caught.value.filename == str(path)
 
 
 def test_a_failed_make_leaves_nothing(store: Store) -> None:

@@ -453,7 +453,7 @@ def _require_remote_datastore(decorator: str, backend: str, datastore: str) -> N
     raise Unusable(
         f"@{decorator} with the backend {backend} needs a remote datastore: its sandbox cannot see this machine.",
         fix=[
-            "Use S3 for this run: METAFLOW_DATASTORE_SYSROOT_S3=s3://BUCKET/metaflow python flow.py --datastore=s3 run",
+            "Use S3: METAFLOW_DATASTORE_SYSROOT_S3=s3://BUCKET/metaflow python flow.py --datastore=s3 run …",
             "Or stay on this machine: python flow.py run --with sandbox:backend=local",
         ],
     )

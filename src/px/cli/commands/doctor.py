@@ -24,7 +24,7 @@ def main(args: argparse.Namespace, context: Context) -> int:
     if not args.json:
         colours = {OK: "green", FAIL: "red"}
         for check in checks:
-            mark = console.paint(f"{check.verdict:<5}", colours.get(check.verdict, "yellow"))
+            mark = console.paint(f"{check.verdict:<5}", colours.get(check.verdict, "yellow"), to="stdout")
             print(f"{mark} {check.name:<18} {check.finding}")
             for line in check.fix:
                 print(f"{'':<25}fix: {line}")

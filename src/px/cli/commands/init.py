@@ -9,6 +9,7 @@ from px import console
 from px.cli.commands.sync import report
 from px.errors import PxError
 from px.project import state as rules
+from px.project.context import named_directory
 from px.project.discovery import PYLOCK, UV_LOCK
 from px.project.manifest import Manifest
 from px.store.tree import remove_tree
@@ -30,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace, context: Context) -> int:
     rules.check_frozen("init", context.frozen_by)
-    directory = context.directory / args.path if args.path else context.directory
+    directory = named_directory(context.directory, args.path or "")
     here, manifest = replace(context, directory=directory), directory / "pyproject.toml"
     if manifest.exists():
         found = Manifest.read(manifest)

@@ -38,7 +38,7 @@ working tree that git does not ignore. The same commit gives the same digest on 
 Its packages are those that `px sync --sandbox` chose last, extras and groups included, without the development
 groups (`dev`, or uv's default-groups). Flags that choose groups or extras replace that choice.
 
-  px pack image --out app.tar                          docker load < app.tar
+  px pack image --out app.tar && docker load < app.tar
   px pack image --tag registry.example.org/app:1.0 --push
   px pack image --platform linux/amd64,linux/arm64 --out app/
 """

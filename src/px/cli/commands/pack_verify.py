@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from px import console
 from px.cli.answer import emit
 from px.errors import PxError
 from px.oci.image import read_images
@@ -12,6 +13,7 @@ from px.oci.sources import RegistrySource
 from px.project.situation import inspect
 from px.project.state import Target
 from px.workflow.door import exclusive, serving
+from px.workflow.pack import check_clean
 from px.workflow.verify_image import find_image, verify_image
 
 if TYPE_CHECKING:
@@ -41,6 +43,9 @@ def main(args: argparse.Namespace, context: Context) -> int:
         for image in images:
             # The archive may lie in the working tree: it is not part of what it was made from.
             lines += verify_image(situation, image, (Path(args.image),))
+    if lines:
+        check_clean(context.project, allow_dirty=True, outputs=(Path(args.image),), warn=False)
+        console.info(f"{args.image} differs (-: only in the image, +: only in what is made now)")
     if not args.json:
         print("\n".join(lines) or f"{args.image}: the same, layer by layer")
     emit(args, f"{args.image}: {'differs' if lines else 'the same'}", {"same": not lines, "differences": lines})

@@ -24,6 +24,8 @@ def main(args: argparse.Namespace, context: Context) -> int:
     listed, problems = found(args)
     rows = [row for row in listed if args.all or row["state"] == "orphaned"]
     failed = 0
+    if not rows:
+        console.info("There is nothing to end")
     for row in rows:
         console.info(f"{'would end' if args.dry_run else 'ending'} {row['backend']} {row['id']}")
         if not args.dry_run:

@@ -31,8 +31,9 @@ def main(args: argparse.Namespace, context: Context) -> int:
         return _code(args, status)
     for line in render(status, everything=bool(args.verbose)):
         print(line)
-    if args.verbose and status.host.profile_oid:
-        for name, version in _packages(context, status.host.profile_oid):
+    built = status.host.profile_oid or status.sandbox.profile_oid
+    if args.verbose and built:
+        for name, version in _packages(context, built):
             print(f"    {name} {version}")
     return _code(args, status)
 
@@ -51,10 +52,10 @@ def render(status: Status, *, everything: bool = False) -> list[str]:
         next_action = f"  next     {status.host.next_action}"
         return [f"No project at {status.directory}", next_action]
     title = f"{status.name} {status.version or ''}".rstrip()
-    lines = [f"{console.paint(title, 'bold')}  ({status.root})"]
+    lines = [f"{console.paint(title, 'bold', 'stdout')}  ({status.root})"]
     if status.workspace:
         lines.append(f"  members  {', '.join(status.members) or 'none'}")
-    lines.append(f"  lock     {status.lock or 'none'}: {status.lock_state}")
+    lines.append(f"  lock     {f'{status.lock}: {status.lock_state}' if status.lock else 'none'}")
     if everything:
         lines.append(f"  groups   {', '.join(status.groups) or 'none'}")
         lines.append(f"  extras   {', '.join(status.extras) or 'none'}")
@@ -65,7 +66,7 @@ def render(status: Status, *, everything: bool = False) -> list[str]:
 def _target(name: str, target: TargetStatus) -> list[str]:
     state = State(target.state)
     is_ready = state.plain is State.CONSISTENT
-    lines = [f"  {name:<8} {console.paint(state.words, 'green' if is_ready else 'yellow')}: {target.reason}"]
+    lines = [f"  {name:<8} {console.paint(state.words, 'green' if is_ready else 'yellow', 'stdout')}: {target.reason}"]
     if target.python:
         lines.append(f"           runtime {target.python}")
     if target.env:

@@ -23,8 +23,10 @@ Runs pytest, or the command in pyproject.toml if there is one:
   [tool.px]
   test = ["python", "-m", "unittest", "discover"]
 
-What px does not know goes to the test runner:  px test --sandbox -x -k name
-Put -- before flags of the test runner that px has too:  px test --sandbox -- -q
+What px does not know goes to the test runner. Put -- before flags of the test runner that px has too:
+
+  px test --sandbox -x -k name
+  px test --sandbox -- -q
 """
 
 
@@ -60,7 +62,8 @@ def main(args: argparse.Namespace, context: Context) -> int:
     arguments = args.arguments[1:] if args.arguments[:1] == ["--"] else args.arguments
 
     def command(has_pytest: bool) -> tuple[str, list[str]]:
-        first, *rest = test_command(context, has_pytest)
+        add = f"px add {'--sandbox ' if args.sandbox else ''}--dev pytest"
+        first, *rest = test_command(context, has_pytest, add)
         return first, [*rest, *arguments]
 
     def in_sandbox(built: BuiltSandbox) -> tuple[str, list[str]]:
@@ -72,12 +75,12 @@ def main(args: argparse.Namespace, context: Context) -> int:
     return run_in_sandbox(context, "test", run_options(args), in_sandbox)
 
 
-def test_command(context: Context, has_pytest: bool) -> tuple[str, ...]:
+def test_command(context: Context, has_pytest: bool, add: str) -> tuple[str, ...]:
     """The project's own test command, else pytest."""
     project = context.project
     configured = project.here.test_command or project.manifest.test_command
     if configured:
         return configured
     if not has_pytest:
-        raise PxError("PX022")
+        raise PxError("PX022", add=add)
     return ("python", "-m", "pytest")

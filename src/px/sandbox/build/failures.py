@@ -15,28 +15,41 @@ _FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 _COMPILER = re.compile(r":\d+: (fatal )?error: |\berror(\[\w+\])?: |undefined reference|cannot find -l")
 
 
+def full_disk(said: str) -> PxError | None:
+    """That there is no space left, if a program said so: then nothing else is wrong."""
+    return PxError("PX810", path=home_root()) if any(text in said for text in _FULL) else None
+
+
 def build_failure(
-    label: str, log: str, base: str, have: frozenset[str] = frozenset(), *, by_choice: bool = False
+    label: str,
+    log: str,
+    base: str,
+    have: frozenset[str] = frozenset(),
+    *,
+    by_choice: bool = False,
+    own: bool = False,
 ) -> PxError:
     """What a failed build's log says is missing, as an error with the command that brings it.
 
     A capability that the build had is no remedy: where the headers are there, they are too old or too new.
-    ``by_choice``: the project wants it built, though it may have a wheel.
+    ``by_choice``: the project wants it built, though it may have a wheel.  ``own``: it is the user's own directory.
     """
-    if any(text in log for text in _FULL):
-        return PxError("PX810", path=home_root())
+    if full := full_disk(log):
+        return full
     found = [s for s in patterns.match(log, base) if s.capability not in have]
     if not found:
-        return _without_remedy(label, log, base, by_choice=by_choice)
+        return _without_remedy(label, log, base, by_choice=by_choice, own=own)
     return patterns.missing_error(found, [f"Building {label} failed: {s.line}" for s in found[:3]])
 
 
-def _without_remedy(label: str, log: str, base: str, *, by_choice: bool) -> PxError:
+def _without_remedy(label: str, log: str, base: str, *, by_choice: bool, own: bool) -> PxError:
     name = label.partition(" ")[0]
     limits = patterns.limits(log)
     lacking = patterns.without_capability(log, base)
     known = [f"px has no capability that brings {lacking[0]}."] if lacking and not limits else []
     fix = ["Use a version of it that has a wheel for this Python and platform, or one that builds here."]
+    if own:
+        fix = ["Correct what its build complains about, in its pyproject.toml or setup.py."]
     if by_choice:
         fix.insert(0, f"Let px take its wheel, if it has one: take {name} out of [tool.uv].no-binary-package")
     if used := patterns.undeclared(log):

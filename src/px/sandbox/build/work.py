@@ -24,7 +24,7 @@ from px.env.packages import Packages
 from px.errors import PxError
 from px.process import interruptible, tidy_end
 from px.project import uv
-from px.sandbox.build.failures import build_failure
+from px.sandbox.build.failures import build_failure, full_disk
 from px.sandbox.build.requirements import as_asked, sdists, shown_settings, without_wheels
 from px.sandbox.uv import UvBox
 from px.store.tree import remove_tree
@@ -242,12 +242,15 @@ class Work:
     def uninstallable(self, complaint: str) -> PxError:
         problem = f"the build requirements of {self.artifact.label} cannot be installed"
         fix = ["Look after the network and the index, if that is what uv complains about, or use another version."]
-        return PxError("PX903", problem=problem, why=[uv.explain(complaint)], fix=fix, whole_fix=True)
+        return full_disk(complaint) or PxError(
+            "PX903", problem=problem, why=[uv.explain(complaint)], fix=fix, whole_fix=True
+        )
 
     def failure(self, log: str) -> PxError:
         have = frozenset(self.builder.needed(self.artifact))
         by_choice = self.builder.settings.from_source(self.artifact.name)
-        return build_failure(self.artifact.label, log, self.builder.base.name, have, by_choice=by_choice)
+        own = self.artifact.kind == "directory"
+        return build_failure(self.artifact.label, log, self.builder.base.name, have, by_choice=by_choice, own=own)
 
 
 def _requirements(answer: dict[str, Any]) -> list[str]:

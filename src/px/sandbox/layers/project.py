@@ -249,9 +249,15 @@ def _build(builder: SandboxBuilder, manifest: Manifest, name: str, *, needed: bo
         if needed:
             raise
         # Most projects never ask; refusing to run those that compute it from git would be worse than saying so.
-        why = e.why[0].splitlines()[-1].strip() if e.why else e.what
+        why = reason(e)
         console.warn(f"{manifest.name}: its version could not be computed, so in the sandbox it is {UNKNOWN}: {why}")
         return None
+
+
+def reason(error: PxError) -> str:
+    """The line of a failed build that says most: its last error, else its last line."""
+    lines = error.why[0].splitlines() if error.why else [error.what]
+    return next((line for line in reversed(lines) if "error: " in line.lower()), lines[-1]).strip()
 
 
 def source_directories(manifest: Manifest) -> tuple[str, ...]:

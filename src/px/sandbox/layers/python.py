@@ -198,10 +198,11 @@ def _incompatible(base: Base, wishes: list[Wish], refusal: Wish, version: str | 
     fix = [f'Use a base that has it: [tool.px.sandbox] base = "{name}"' for name in others]
     why = [f"The base has Python {base.python.full}; the project asks for {refusal.specifier} ({refusal.where})."]
     if version is None:
-        why.append(f"uv cannot provide one for the sandbox either: {reason}")
+        why.append(f"px can add none either: {reason}")
+        fix = fix or ["Name a full version, which px takes without a pin of its own: --python, or .python-version"]
     else:
         why.append(f"uv could not provide CPython {version}: {reason}")
         fix.append("Where the network allows, keep what uv downloads, then run px with the same variable:")
         fix[-1] += f" UV_PYTHON_CACHE_DIR=DIR uv python install {version}"
     problem = "it has no Python that this project accepts"
-    return PxError("PX900", base=base.name, problem=problem, why=why, fix=fix)
+    return PxError("PX900", base=base.name, problem=problem, why=why, fix=fix, whole_fix=True)

@@ -83,9 +83,15 @@ def read_advisories(paths: Collection[Path], subjects: Collection[Subject]) -> A
             for document in _documents(path):
                 _read(document, by_name, found)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, zipfile.BadZipFile) as e:
-            raise PxError("PX951", path=path, problem=f"{type(e).__name__}: {e}") from e
+            raise PxError("PX951", path=path, problem=unread(e)) from e
     found.findings = _unique(found.findings)
     return found
+
+
+def unread(error: Exception) -> str:
+    """Why a file cannot be used: it cannot be opened, or is something else."""
+    said = error.strerror if isinstance(error, OSError) else None
+    return said or f"its format is another ({type(error).__name__}: {error})"
 
 
 def _documents(path: Path) -> Iterator[Any]:

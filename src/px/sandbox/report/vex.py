@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from packaging.utils import canonicalize_name
 
 from px.errors import PxError
-from px.sandbox.report.advisories import PYPI
+from px.sandbox.report.advisories import PYPI, unread
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -43,7 +43,7 @@ def read_vex(path: Path) -> list[Statement]:
         rows = [row for row in document["statements"] if row["status"] in _SILENT]
         return [_statement(path, row) for row in rows]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-        raise PxError("PX951", path=path, problem=f"{type(e).__name__}: {e}") from e
+        raise PxError("PX951", path=path, problem=unread(e)) from e
 
 
 def _statement(path: Path, row: dict[str, Any]) -> Statement:

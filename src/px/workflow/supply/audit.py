@@ -81,7 +81,7 @@ def audit(situation: Situation, advisories: Sequence[str], ignore: Sequence[Path
     """Compare the sandbox that ``px run --sandbox`` uses with the advisories."""
     if not advisories:
         problem, example = "no advisories are named", f"px sandbox audit --advisories {TRACKER} --advisories osv/"
-        raise PxError("PX040", option="--advisories", value="", problem=problem, example=example)
+        raise PxError("PX040", option="px sandbox", value="audit", problem=problem, example=example)
     statements = [statement for path in ignore for statement in read_vex(path)]
     paths = [_local(situation.context, name) for name in advisories]
     derived = derive(situation, situation.selection(Target.SANDBOX))

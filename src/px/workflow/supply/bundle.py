@@ -86,25 +86,34 @@ def _file(blobs: Blobs, path: Path) -> Descriptor:
 
 def take_bundle(store: Store, text: str, digest: str = "", files: Path | None = None) -> Bundle:
     """Bring the objects of a bundle into the store: a file, a layout directory, or a name in a registry."""
-    source = source_of(text)
-    tops = manifests(source)
-    if len(tops) != 1:
-        raise PxError("PX952", source=text, problem="it has more than one manifest")
-    if digest and digest != tops[0].digest:
-        raise PxError("PX952", source=text, problem=f"its digest is {tops[0].digest}, not {digest}")
     try:
-        manifest = read_document(source, tops[0])
+        source = source_of(text)
+        top = _top(source, digest)
+        manifest = read_document(source, top)
         wanted = documents_in(manifest, BUNDLE)
         doing = console.waiting(f"Taking {console.counted(len(wanted), 'object')} from {text}")
         taken = take_all(store, source, wanted, doing=doing)
         titled = [at for row in manifest["layers"] if TITLE in (at := Descriptor.read(row)).annotations]
         kept = [_keep(source, at, files) for at in titled] if files else []
+    except PxError as e:
+        if e.code != "PX923" or not Path(text).is_file():
+            raise
+        raise PxError("PX952", source=text, problem=e.fields["problem"]) from e
     except DamagedError as e:
         raise PxError("PX952", source=text, problem=str(e)) from e
     except (OSError, KeyError, TypeError, ValueError, AttributeError, FetchError, RegistryError) as e:
         raise PxError("PX952", source=text, problem=f"it cannot be read: {e!r}") from e
     console.detail(f"{len(taken)} of {len(wanted)} objects were new")
-    return Bundle(tops[0].digest, tuple(wanted), tuple(kept), sum(at.size for at in wanted.values()))
+    return Bundle(top.digest, tuple(wanted), tuple(kept), sum(at.size for at in wanted.values()))
+
+
+def _top(source: Source, digest: str) -> Descriptor:
+    tops = manifests(source)
+    if len(tops) != 1:
+        raise DamagedError("it has more than one manifest")
+    if digest and digest != tops[0].digest:
+        raise DamagedError(f"its digest is {tops[0].digest}, not {digest}")
+    return tops[0]
 
 
 def _keep(source: Source, at: Descriptor, directory: Path) -> str:

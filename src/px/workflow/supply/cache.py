@@ -36,9 +36,9 @@ def push_cache(situation: Situation, architectures: Sequence[str]) -> PushedCach
     context = situation.context
     reference = cache_of(context)
     if reference is None:
-        raise PxError("PX953", cache="", problem="neither [tool.px] cache nor PX_CACHE names one")
+        raise PxError("PX953", problem="neither [tool.px] cache nor PX_CACHE names one")
     if context.offline:
-        raise PxError("PX953", cache=reference.repository, problem="px is offline")
+        raise PxError("PX953", problem="px is offline")
     blobs, registry = Blobs(context.home), Registry(reference)
     tags: dict[str, Descriptor] = {}
     digests, count = [EMPTY_DIGEST], 0

@@ -114,9 +114,9 @@ def cache_of(context: Context) -> Reference | None:
     try:
         reference = parse(text)
     except PxError as e:
-        raise PxError("PX953", cache=text, problem=e.what) from e
+        raise PxError("PX953", problem=e.what) from e
     if reference.is_local or ":" in text.rpartition("/")[2] or reference.digest:
-        raise PxError("PX953", cache=text, problem="it is not the name of a repository, without a tag")
+        raise PxError("PX953", problem=f"{text!r} is not the name of a repository, without a tag")
     return reference
 
 
@@ -157,7 +157,7 @@ def sign(packed: PackedObject) -> PackedObject:
         signer = pysequoia.Tsk.from_file(path).signer()
         signed = pysequoia.sign(signer, _statement(packed.name, packed.oid), mode=pysequoia.SignatureMode.CLEAR)
     except (RuntimeError, OSError, ValueError) as e:
-        raise PxError("PX953", cache="", problem=f"{SIGNING_KEY}={path}: {str(e).splitlines()[0]}") from e
+        raise PxError("PX953", problem=f"{SIGNING_KEY}={path}: {str(e).splitlines()[0]}") from e
     annotations = {**packed.document.annotations, SIGNATURE: bytes(signed).decode()}
     return replace(packed, document=replace(packed.document, annotations=annotations))
 

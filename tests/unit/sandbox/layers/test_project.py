@@ -8,7 +8,7 @@ import pytest
 
 from px.errors import PxError
 from px.project.manifest import Manifest
-from px.sandbox.layers.project import has_compiled_parts, source_directories, written_version
+from px.sandbox.layers.project import has_compiled_parts, reason, source_directories, written_version
 
 DYNAMIC = '[project]\nname = "my-app"\ndynamic = ["version"]\n'
 
@@ -51,6 +51,18 @@ def test_versions_that_are_written_down(tmp_path: Path, text: str, files: dict[s
 )
 def test_a_version_that_is_computed_is_not_written_down(tmp_path: Path, text: str) -> None:
     assert written_version(manifest(tmp_path, text)) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        ("Traceback\n    error: Many packages\n    For more, see the docs", "error: Many packages"),
+        ("Traceback\n    LookupError: no tag\n", "LookupError: no tag"),
+        ("it ended\nwith 1", "with 1"),
+    ],
+)
+def test_why_a_version_could_not_be_computed(said: str, line: str) -> None:
+    assert reason(PxError("PX903", problem="x", why=[said])) == line
 
 
 def test_what_is_no_version(tmp_path: Path) -> None:

@@ -74,6 +74,13 @@ def test_the_base_serves_whoever_accepts_it(store: Store, tmp_path: Path, requir
     assert python_of(store, project(tmp_path, requires, pin)) == "3.11.2"
 
 
+def test_a_minor_version_without_a_pin_can_be_named_in_full(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(PxError) as caught:
+        python_of(store, project(tmp_path, ">=3.9"), "3.9")
+    (fix,) = caught.value.fix
+    assert fix.startswith("Name a full version")
+
+
 def test_the_profile_of_the_bases_own_python_has_nothing_more_to_say(store: Store, tmp_path: Path) -> None:
     found = choose_python(Context(store, project(tmp_path, ">=3.11")), Selection(), BASE).python
     assert found.payload is None

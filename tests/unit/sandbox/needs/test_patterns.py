@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from px.env import complaints
 from px.sandbox.build.failures import build_failure
+from px.sandbox.build.work import Work
 from px.sandbox.needs.capabilities import table
 from px.sandbox.needs.patterns import match, missing_browser
 
@@ -209,6 +212,16 @@ def test_playwrights_own_advice_is_set_right() -> None:
     assert missing_browser("Executable doesn't exist at /usr/bin/firefox") is None
 
 
+def test_no_other_version_of_the_project_itself_is_advised() -> None:
+    error = build_failure("app", "AttributeError: no attribute", "debian-12", own=True)
+    assert error.fix[0].startswith("Correct what its build complains about")
+    assert not any("wheel" in line for line in error.fix)
+
+
 def test_a_full_disk_is_not_the_packages_fault() -> None:
     error = build_failure("lxml 5.0", "cc1: fatal error: error writing to x.s: No space left on device", "debian-12")
     assert error.code == "PX810"
+    work: Any = SimpleNamespace(artifact=SimpleNamespace(label="lxml 5.0"))
+    said = "error: Failed to install: setuptools\n  cause: No space left on device (os error 28)"
+    assert Work.uninstallable(work, said).code == "PX810"
+    assert Work.uninstallable(work, "error: No solution found").code == "PX903"
