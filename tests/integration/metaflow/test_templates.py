@@ -89,10 +89,9 @@ def test_nobody_finishes_it(fresh: Server, config: SandboxConfig) -> None:
     assert backend(fresh).remove_template(template_name(config))
 
 
+@pytest.mark.parametrize("server", ["e2b"], indirect=True)  # at Daytona it is one request
 def test_whoever_asked_for_it_was_killed(fresh: Server, config: SandboxConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     """E2B begins to build at a second request, which then never comes."""
-    if fresh.kind != "e2b":
-        pytest.skip("at Daytona it is one request")
     post(fresh, "/v3/templates", {"name": template_name(config)})
     monkeypatch.setattr(made, "ABANDONED", 0.3)
     hurried = SandboxConfig(image=config.image, sbx_id=config.sbx_id, create_seconds=20)
@@ -100,10 +99,9 @@ def test_whoever_asked_for_it_was_killed(fresh: Server, config: SandboxConfig, m
     assert fresh.stats()["templates"][template_name(config)] == "ready"
 
 
+@pytest.mark.parametrize("server", ["daytona"], indirect=True)  # E2B's templates do not sleep
 def test_asleep(fresh: Server, config: SandboxConfig) -> None:
     """Daytona puts snapshots to sleep.  The first task that needs one wakes it; to remove it, nobody need wake it."""
-    if fresh.kind != "daytona":
-        pytest.skip("E2B's templates do not sleep")
     name, before = backend(fresh).ensure_template(config), built(fresh)
     post(fresh, f"/snapshots/{name}/deactivate", {})
     names: list[str] = []
@@ -154,12 +152,11 @@ def test_a_build_that_failed_is_made_again(fresh: Server, config: SandboxConfig)
     assert fresh.stats()["templates"][template_name(config)] == "ready"
 
 
+@pytest.mark.parametrize("server", ["e2b"], indirect=True)  # Daytona keeps logins itself
 def test_the_login_is_for_the_registry_of_the_project_only(
     fresh: Server, config: SandboxConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A step may name an image of any other registry, and that must not get it."""
-    if fresh.kind != "e2b":
-        pytest.skip("Daytona keeps logins itself")
     monkeypatch.setattr(metaflow_config, "SANDBOX_PULL_USERNAME", "puller", raising=False)
     with pytest.raises(Unusable, match="METAFLOW_SANDBOX_PULL_PASSWORD is not"):
         backend(fresh).check(config)  # type: ignore[attr-defined]
