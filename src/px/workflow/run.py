@@ -89,8 +89,8 @@ def _run_once(
         raise PxError("PX021", target=target[0], reason=f"its first line names {program}, which the sandbox has not")
     engine = choose(options.engine, context.store.home)
     asked = options.gpu if options.gpu is not None else _gpus_of_manifest(context)
-    if command is None and asked:
-        command = _of_the_driver(target, engine.name)
+    if command is None:
+        command = _of_the_driver(target, asked, engine.name)
     if command is None:
         raise missing_program(target[0], built) or unknown_program(target[0])
     spec = _spec(context, built, command, options)
@@ -147,9 +147,16 @@ def _with_gpus(spec: RunSpec, built: BuiltSandbox, asked: Asked, engine: str) ->
     return add_gpus(spec, asked, os.environ) if engine == "bubblewrap" else add_names(spec, asked, os.environ)
 
 
-def _of_the_driver(target: Target, engine: str) -> list[str] | None:
+def _of_the_driver(target: Target, asked: Asked | None, engine: str) -> list[str] | None:
+    """The command for a program such as nvidia-smi, which is in no image: it comes with the GPUs."""
+    from px.engines.gpu.driver import table
     from px.engines.gpu.give import driver_program
 
+    if target[0] not in table()["programs"]:
+        return None
+    if not asked:
+        why = ["It comes with the driver of a GPU, and a sandbox has no GPU unless it is asked for."]
+        raise PxError("PX020", target=target[0], why=why, fix=["Ask for one: --gpu"], whole_fix=True)
     program = driver_program(target[0], engine)
     return [program, *target[1]] if program else None
 
@@ -206,7 +213,7 @@ def explain_gpus(text: str, spec: RunSpec | None = None, code: int = 0) -> None:
         names = ", ".join(spec.gpus)
         console.warn(f"if the engine found no GPU ({names}): it finds them with NVIDIA's container toolkit")
     elif (spec is None or not (spec.devices or spec.gpus)) and any(said in text for said in table()["messages"]):
-        console.warn("a sandbox has no GPU unless it is asked for; to give it one: px run --sandbox --gpu …")
+        console.warn("a sandbox has no GPU unless it is asked for; to give it one: --gpu")
 
 
 def missing_capability(text: str, built: BuiltSandbox) -> PxError | None:

@@ -129,6 +129,8 @@ def test_a_target_that_finds_no_gpu_is_told_how_to_get_one(project: Driver, warm
     says = ("python", "-c", "raise RuntimeError('CUDA error: no CUDA-capable device is detected')")
     for words in ((), ("--no-cache",)):  # the warm way, and the other
         done = on_machine(project, warm_home, "run", "--sandbox", *words, *says)
-        assert "to give it one: px run --sandbox --gpu" in done.stderr
+        assert "to give it one: --gpu" in done.stderr
     done = on_machine(project, warm_home, "run", "--sandbox", "--gpu", *says)
     assert (done.returncode, "to give it one" in done.stderr) == (1, False)
+    done = on_machine(project, warm_home, "run", "--sandbox", "nvidia-smi")
+    assert (done.returncode, "Ask for one: --gpu" in done.stderr) == (127, True)

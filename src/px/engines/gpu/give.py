@@ -6,7 +6,6 @@ import os
 from typing import TYPE_CHECKING
 
 from px.engines.gpu.asked import ALL, check_count, choose, named
-from px.engines.gpu.driver import table
 from px.engines.gpu.find import find_driver
 from px.warm.spec import Mount
 
@@ -23,9 +22,7 @@ PROGRAMS = "/run/px-gpu/bin"
 
 
 def driver_program(name: str, engine: str) -> str | None:
-    """What to run for a program of the driver, such as nvidia-smi: it comes with the GPUs, and is in no image."""
-    if name not in table()["programs"]:
-        return None
+    """Where a program of the driver lies in a sandbox with GPUs, or None if this machine's driver has not got it."""
     if engine != "bubblewrap":
         return name
     return f"{PROGRAMS}/{name}" if any(file.program and name in file.names for file in find_driver().files) else None
