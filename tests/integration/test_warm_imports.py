@@ -12,7 +12,7 @@ from px.home import Home
 from tests.support.needs import need
 from tests.support.px import run_px
 from tests.support.terminal import Terminal
-from tests.unit.test_imports import RUN_ALLOWED, SANDBOX_ALLOWED, TERMINAL_ALLOWED, check, imported
+from tests.unit.test_imports import RUN_ALLOWED, SANDBOX_ALLOWED, TERMINAL_ALLOWED, THIRD_PARTY, check, imported
 
 
 @pytest.mark.network
@@ -50,3 +50,9 @@ def test_the_warm_sandboxed_run_imports_only_what_it_uses(tmp_path: Path, warm_h
     assert "px.warm.terminal" in modules
     check(modules, TERMINAL_ALLOWED)
     assert terminal.wait() == 0
+    # A flag leads the full way, and where nothing changed, that imports nothing that locks, builds or edits.
+    quiet = code.replace("'--sandbox', ", "'--sandbox', '--no-network', ")
+    found = imported(quiet.replace("    raise AssertionError('it was not warm')\n", ""), tmp_path)
+    assert "px.workflow.door" in found
+    assert not {m for m in found if m.startswith(("px.sandbox.layers", "px.sandbox.build", "px.debian", "px.oci"))}
+    assert not {m for m in found if m.split(".")[0] in THIRD_PARTY - {"packaging"}}

@@ -14,7 +14,7 @@ import shlex
 import tempfile
 import tomllib
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,11 +76,6 @@ class SandboxUv(Uv):
             if done.ok:
                 _take_back(back, draft.path / "back")
         return done
-
-
-def in_sandbox(context: Context) -> Context:
-    """The same context, with uv in the project's own sandbox."""
-    return replace(context, make_uv=lambda here, directory: SandboxUv(directory, here.offline, here))
 
 
 @dataclass(frozen=True)

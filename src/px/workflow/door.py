@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from px.home import Home
     from px.project.context import Context
     from px.project.selection import Selection
+    from px.project.uv import Uv
 
 LARGEST_LOG = 1_000_000
 B_co = TypeVar("B_co", bound=Built, covariant=True)
@@ -175,13 +176,17 @@ def serving(context: Context, target: Target) -> Context:
     """The context for one target: uv that serves the sandbox runs in a sandbox, because locking may build packages."""
     if target is Target.HOST:
         return context
-    from px.sandbox.uv import in_sandbox  # a command for the host need not wait for the import
-
     if context.cache and not context.offline:
-        from px.workflow.supply.remote import ask_cache  # nor one without a cache for an HTTP client
+        from px.workflow.supply.remote import ask_cache  # a project without a cache needs no HTTP client
 
         ask_cache(context)
-    return in_sandbox(context)
+    return replace(context, make_uv=_uv_in_sandbox)
+
+
+def _uv_in_sandbox(context: Context, directory: Path) -> Uv:
+    from px.sandbox.uv import SandboxUv  # where nothing changed uv is not asked, and a target starts sooner
+
+    return SandboxUv(directory, context.offline, context)
 
 
 def look(context: Context) -> Situation:

@@ -57,8 +57,6 @@ def run_in_sandbox(
     context: Context, command: str, options: RunOptions, target: Callable[[BuiltSandbox], Target]
 ) -> int:
     """Build the sandbox as far as the command may, then run; try again with ``--auto-add``."""
-    from px.workflow.autoadd import wanted
-
     more: frozenset[str] = frozenset()
     while True:
         lacking = None
@@ -74,6 +72,8 @@ def run_in_sandbox(
         if not _may_add(context, options, lacking, more):
             show(lacking)
             return code
+        from px.workflow.autoadd import wanted
+
         more |= wanted(lacking)
         console.info(f"Adding {', '.join(sorted(more))} for this run (px sandbox add keeps it) …")
 
