@@ -67,6 +67,15 @@ def test_a_signal_becomes_128_and_its_number(executor: Callable[..., SandboxExec
     assert executor().run(TaskSpec("python3 -c 'import os; os.kill(os.getpid(), 11)'; exit $?", {})) == 139
 
 
+@pytest.mark.parametrize("record", ["no JSON", '{"exit": "x"}', '{"exit": 1e999}', "7", "[" * 4000])
+def test_a_task_that_writes_over_its_record_has_failed(
+    executor: Callable[..., SandboxExecutor], record: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = f"printf %s '{record}' >$PX_STATE/exit; kill -9 $PPID; sleep 60"
+    assert executor().run(TaskSpec(script, {})) == 1
+    assert "wrote over the record of its end" in capfd.readouterr().err
+
+
 def test_lines_arrive_while_the_task_runs(
     executor: Callable[..., SandboxExecutor], capfd: pytest.CaptureFixture[str]
 ) -> None:
