@@ -176,8 +176,9 @@ class SandboxExecutor:
         # Counted and kept before it is printed: a follower that comes later goes on after this line.
         self._seen[stream] += 1
         self._keep(stream, line)
+        # As bytes: the run reads UTF-8, whatever the locale is.
         output = (sys.stdout, sys.stderr)[stream]
-        output.write(line + "\n")
+        output.buffer.write(line.encode("utf-8", "backslashreplace") + b"\n")
         output.flush()
 
     def _note(self, text: str) -> None:
