@@ -14,6 +14,7 @@ import pytest
 from px import __version__, console
 from px.__main__ import main
 from px.cli.commands import run as run_command
+from px.cli.commands import sandbox_pin
 from px.cli.main import COMMANDS, ELSEWHERE, GROUPS, make_parser, run
 from px.cli.page import deliver
 from px.errors import EXIT_INTERNAL
@@ -153,6 +154,13 @@ def test_a_project_is_started_above(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     said = run_px("init", "../b", cwd=tmp_path / "a").stderr
     assert f"Started b at {tmp_path}/b/pyproject.toml\n" in said
+
+
+def test_help_breaks_no_name_at_a_hyphen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    parser = make_parser("sandbox pin")
+    sandbox_pin.configure(parser)
+    assert "px-pins.json" in parser.format_help()
 
 
 def test_what_a_path_counts_from() -> None:
