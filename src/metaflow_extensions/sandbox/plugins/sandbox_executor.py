@@ -265,7 +265,7 @@ class _Lines:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{settings.shown(text)}\n")
     sys.stderr.flush()
 
 
