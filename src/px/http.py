@@ -14,6 +14,7 @@ import ssl
 import threading
 import time
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -248,6 +249,7 @@ class Http:
         return urllib3.ProxyManager(plain, maxsize=size, ssl_context=context, proxy_headers=auth)
 
 
+@cache  # so that it warns once
 def _timeout(text: str) -> float:
     if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", text) and float(text):
         return float(text)

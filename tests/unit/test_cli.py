@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import json
 import os
@@ -13,9 +14,12 @@ import pytest
 from px import __version__, console
 from px.__main__ import main
 from px.cli.commands import run as run_command
+from px.cli.commands import sandbox_pin
 from px.cli.main import COMMANDS, ELSEWHERE, GROUPS, make_parser, run
+from px.cli.page import deliver
 from px.errors import EXIT_INTERNAL
 from px.warm.target import OnHost, resolve
+from px.workflow.run import unknown_program
 from tests.support.px import PX, run_px
 
 
@@ -150,6 +154,29 @@ def test_a_project_is_started_above(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     said = run_px("init", "../b", cwd=tmp_path / "a").stderr
     assert f"Started b at {tmp_path}/b/pyproject.toml\n" in said
+
+
+def test_help_breaks_no_name_at_a_hyphen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    parser = make_parser("sandbox pin")
+    sandbox_pin.configure(parser)
+    assert "px-pins.json" in parser.format_help()
+
+
+def test_what_a_path_counts_from() -> None:
+    assert [line for line in unknown_program("a/b.py").fix if f"it counts from {os.getcwd()}" in line]
+    assert not [line for line in unknown_program("/a/b.py").fix if "it counts from" in line]
+
+
+def test_a_page_lies_where_its_path_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "far" / "folder").mkdir(parents=True)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "link").symlink_to(tmp_path / "far" / "folder")
+    monkeypatch.chdir(tmp_path / "here")
+    for given, path in (("link/../a.html", "far/a.html"), ("../b.html", "b.html"), ("c.html", "here/c.html")):
+        asked = argparse.Namespace(html=given, open=False)
+        assert deliver(asked, lambda: b"page") == str(tmp_path / path)
+        assert (tmp_path / path).read_bytes() == b"page"
 
 
 def test_a_manifest_without_a_project_is_said_to_be_one(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import importlib
 import io
 import os
 import sys
+import textwrap
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
@@ -225,8 +226,8 @@ class _Help(argparse.HelpFormatter):
                 lines[-1] += f" {line}"
             else:
                 lines.append(line)
-        fill = super()._fill_text
-        return "\n".join(fill(line, width, indent) if line[:1].strip() else line for line in lines)
+        fill = textwrap.TextWrapper(width, indent, indent, break_on_hyphens=False).fill  # px-pins.json stays whole
+        return "\n".join(fill(line) if line[:1].strip() else line for line in lines)
 
 
 def make_parser(name: str) -> argparse.ArgumentParser:

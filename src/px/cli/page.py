@@ -12,6 +12,7 @@ from px import console, process
 from px.home import Home
 from px.oci.failures import building
 from px.oci.layout import open_output
+from px.project.context import named_directory
 from px.warm.places import program, programs_path
 
 if TYPE_CHECKING:
@@ -34,13 +35,17 @@ def wants_page(args: argparse.Namespace) -> bool:
 
 def deliver(args: argparse.Namespace, make: Callable[[], bytes]) -> str:
     """Write the page where the flags say, and open it; returns its path."""
-    path = Path(os.path.normpath(Path(args.html).absolute())) if args.html else _temporary()
+    path = _named(args.html) if args.html else _temporary()
     with building(Home.from_environment(), path.parent), open_output(path) as out:
         out.write(make())
     console.info(f"Wrote {path}")
     if args.open:
         open_in_browser(path)
     return os.fspath(path)
+
+
+def _named(text: str) -> Path:
+    return named_directory(Path.cwd(), os.path.dirname(text)) / os.path.basename(text)
 
 
 def _temporary() -> Path:

@@ -59,7 +59,7 @@ def parse_volume(text: str, directory: Path) -> Mount:
     path = (directory / Path(source).expanduser()).absolute()
     plain = Path(os.path.normpath(path))
     if plain.exists() and path.exists() and plain.samefile(path):
-        path = plain  # ../data is beside the project, and not a link in it
+        path = plain  # or check_volumes takes ../data for something in the project, which leads out of it
     if not path.exists():
         raise _bad("--volume", text, f"{path} does not exist", "--volume ./data:/data:ro")
     if not target.startswith("/"):

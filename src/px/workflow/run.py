@@ -257,8 +257,8 @@ def _missing_file(target: str, look: str, *fix: str) -> PxError | None:
     """Say less about what can only be a file: no package brings it."""
     if os.sep not in target and not target.endswith(".py"):
         return None
-    fix = (f"Check the path: it counts from {here()}", *fix)
-    return PxError("PX020", target=target, look=look, fix=fix, whole_fix=True)
+    path = "Check the path." if os.path.isabs(target) else f"Check the path: it counts from {here()}"
+    return PxError("PX020", target=target, look=look, fix=[path, *fix], whole_fix=True)
 
 
 def _may_add(context: Context, options: RunOptions, error: PxError, more: frozenset[str]) -> bool:

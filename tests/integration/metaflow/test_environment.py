@@ -16,7 +16,7 @@ import pytest
 from metaflow import metaflow_config
 
 from metaflow_extensions.sandbox.plugins.errors import Unusable
-from metaflow_extensions.sandbox.plugins.project_image import check_registry, has_project, project_image
+from metaflow_extensions.sandbox.plugins.project_image import check_image, check_registry, has_project, project_image
 from px.home import Home
 from tests.integration.oci.registry_server import PASSWORD, USER, RunningRegistry, running_registry
 from tests.integration.pack.projects import Project
@@ -158,9 +158,11 @@ def settings(home: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[
     """Metaflow's settings of this process."""
     for name, value in home.items():
         monkeypatch.setenv(name, value)
-    project_image.cache_clear()
+    for function in (check_image, project_image):
+        function.cache_clear()
     yield monkeypatch
-    project_image.cache_clear()
+    for function in (check_image, project_image):
+        function.cache_clear()
 
 
 @pytest.fixture
@@ -357,6 +359,21 @@ def test_an_image_without_code_can_be_made_again(project: Project) -> None:
     made = project_image(project.root, "s3", code=False)
     done = project.verify(made.reference)
     assert done.stdout.endswith("the same, layer by layer\n"), done.stdout + done.stderr
+
+
+@pytest.mark.usefixtures("team")
+def test_what_was_checked_before_the_run_is_not_said_twice(
+    project: Project, settings: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At a provider, px checks before Metaflow makes a run, and packs after it."""
+    settings.setattr(metaflow_config, "SANDBOX_ALLOW_DIRTY", "1")
+    new = project.write("new.py", "")
+    try:
+        check_image(project.root, "s3", "", code=True, apt=False)
+        project_image(project.root, "s3")
+    finally:
+        new.unlink()
+    assert capsys.readouterr().err.count("packing 1 uncommitted change") == 1
 
 
 @pytest.mark.usefixtures("team")

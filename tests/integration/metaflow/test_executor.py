@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -67,31 +69,38 @@ def test_a_signal_becomes_128_and_its_number(executor: Callable[..., SandboxExec
     assert executor().run(TaskSpec("python3 -c 'import os; os.kill(os.getpid(), 11)'; exit $?", {})) == 139
 
 
-def test_lines_arrive_while_the_task_runs(
-    executor: Callable[..., SandboxExecutor], capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("record", ["no JSON", '{"exit": "x"}', '{"exit": 1e999}', "7", "[" * 4000])
+def test_a_task_that_writes_over_its_record_has_failed(
+    executor: Callable[..., SandboxExecutor], record: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    script = f"printf %s '{record}' >$PX_STATE/exit; kill -9 $PPID; sleep 60"
+    assert executor().run(TaskSpec(script, {})) == 1
+    assert "wrote over the record of its end" in capfd.readouterr().err
+
+
+def test_lines_arrive_while_the_task_runs(executor: Callable[..., SandboxExecutor]) -> None:
     """The second line waits for a file that is only written once the first has arrived here."""
     runner = executor()
     task = TaskSpec("echo first; while [ ! -e /tmp/go ]; do sleep 0.05; done; echo second", {})
-    seen: list[str] = []
-    write = sys.stdout.write
+    seen: list[bytes] = []
 
     def watch() -> None:
         while runner.sandbox_id is None or not seen:
             time.sleep(0.02)
         get_remote_backend(runner._backend.name).upload(str(runner.sandbox_id), b"", "/tmp/go")
 
-    def spy(text: str) -> int:
-        seen.append(text)
-        return write(text)
+    class Spy(io.BytesIO):
+        def write(self, data: Any) -> int:
+            seen.append(data)
+            return len(data)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.stdout, "write", spy)
+        patch.setattr(sys, "stdout", io.TextIOWrapper(Spy(), write_through=True))
         assert runner.run(task) == 0
     watcher.join()
-    assert lines("".join(seen)) == ["first", "second"]
+    assert lines(b"".join(seen).decode()) == ["first", "second"]
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])

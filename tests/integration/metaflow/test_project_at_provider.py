@@ -130,6 +130,9 @@ def test_a_registry_that_is_down(shop: Workspace, fresh: Server, s3: dict[str, s
     (shop.root / "pyproject.toml").write_text(MANIFEST.replace('"numpy"', ""))
     subprocess.run([PX, "sync", "-q"], cwd=shop.root, env=shop.env, check=True)
     down = {"METAFLOW_SANDBOX_REGISTRY": "127.0.0.1:1/team"}
-    done = shop.fail(str(shop.root / "flow.py"), "run", "--with", fresh.kind, **s3, **fresh.env, **down)
+    flow, args = str(shop.root / "flow.py"), ("run", "--with", fresh.kind)
+    done = shop.fail(flow, *args, **s3, **fresh.env, **down)
     assert "Check that the registry is up" in done.output
+    without_key = dict.fromkeys(fresh.env, "")
+    assert "needs an API key" in shop.fail(flow, *args, **s3, **without_key, **down).output, "the registry is not asked"
     assert not list((shop.root / ".metaflow").glob("ShopFlow/*/_meta"))

@@ -16,7 +16,7 @@ import pytest
 from px.home import Home
 from tests.support.px import PX
 
-from .conftest import ACCESS, KEY, SECRET, Server, Workspace
+from .conftest import ACCESS, FLOWS, KEY, SECRET, Server, Workspace
 from .test_local import ARTIFACTS, artifacts
 
 FORWARDED = "forwarded-value-8a9b"
@@ -127,6 +127,14 @@ def test_a_flow_at_a_provider(workspace: Workspace, fresh: Server, s3: dict[str,
 
 
 @pytest.mark.slow
+def test_signs_that_the_locale_here_lacks(workspace: Workspace, fresh: Server, s3: dict[str, str]) -> None:
+    flow = workspace.root / "small.py"
+    flow.write_text((FLOWS / "small.py").read_text().replace("second line", "second line \u2713"))
+    env = {"METAFLOW_SANDBOX_LEASE_SECONDS": "1800", "PYTHONIOENCODING": "latin-1"}
+    workspace.run(str(flow), "run", "--with", fresh.kind, **s3, **fresh.env, **env)
+    assert workspace.ask("Flow('SmallFlow').latest_run['start'].task.stdout", **s3).endswith("second line \u2713\n")
+
+
 def test_a_flow_without_a_fork_server(workspace: Workspace, fresh: Server, s3: dict[str, str], tmp_path: Path) -> None:
     """There is none if its socket would have too long a path; Metaflow then starts each trampoline itself."""
     home = tmp_path / "a-long-name" / ("x" * 100)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from metaflow.plugins.resources_decorator import ResourcesDecorator
 from metaflow.plugins.timeout_decorator import TimeoutDecorator
 
-from metaflow_extensions.sandbox.plugins import options, settings, variables
+from metaflow_extensions.sandbox.plugins import options, sandbox_executor, sandbox_listing, settings, variables
 from metaflow_extensions.sandbox.plugins.backend import Network, Resources, SandboxConfig
 from metaflow_extensions.sandbox.plugins.backends import get_backend, names
-from metaflow_extensions.sandbox.plugins.errors import Unusable
+from metaflow_extensions.sandbox.plugins.errors import Refused, Unusable
 from metaflow_extensions.sandbox.plugins.sandbox_cli import Trampoline
 from metaflow_extensions.sandbox.plugins.sandbox_decorator import (
     HIDDEN,
@@ -19,6 +20,7 @@ from metaflow_extensions.sandbox.plugins.sandbox_decorator import (
     PinnedEntrypoint,
     SandboxDecorator,
 )
+from px.cli.commands.sandbox_ps import print_table
 
 
 @pytest.fixture(autouse=True)
@@ -207,3 +209,28 @@ def test_what_metaflow_shows_has_no_passwords() -> None:
     assert shown.replace("\n", "").isprintable(), "a provider's words may be in it"
     assert "https://index.example.org/simple/" in shown
     assert "planted" not in shown
+
+
+RUDE = "no\x1b[2J https://me:planted@example.org/"
+
+
+def test_what_a_provider_says_steers_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise Refused(RUDE)
+
+    rude = get_backend("e2b")
+    for name in ("sandboxes", "templates", "remove_template", "destroy"):
+        monkeypatch.setattr(rude, name, refuse)
+    monkeypatch.setattr(sandbox_listing, "get_backend", lambda _name: rude)
+    said = [*sandbox_listing.listing("e2b", {})[1], *sandbox_listing.templates("e2b")[1]]
+    said += [*sandbox_listing.reap("e2b", {}), str(sandbox_listing.end("e2b", "1"))]
+    said += [str(sandbox_listing.remove_template("e2b", "px-1"))]
+    sandbox_executor._say(RUDE)
+    print_table(("id", "state"), [{"id": "1\x1b[2J", "state": "good\n2  good"}])
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 2
+    for text in (*said, out, err):
+        assert text.replace("\n", "").isprintable()
+        assert "planted" not in text

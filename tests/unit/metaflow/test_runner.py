@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import resource
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from metaflow_extensions.sandbox.plugins.remote import runner
 from metaflow_extensions.sandbox.plugins.remote.task import TaskSpec, runner_file
 from metaflow_extensions.sandbox.plugins.sandbox_executor import MARK
 
@@ -43,6 +46,32 @@ def test_the_end_of_a_task(tmp_path: Path) -> None:
     assert record == {"exit": 7, "metadata": ""}
     assert [line.partition("]")[2] for line in lines] == ["out"]
     assert errors.endswith("]err\n")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"this is no HTTP\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab",
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000,
+    ],
+)
+def test_a_code_package_that_cannot_be_fetched_is_left_to_metaflow(tmp_path: Path, answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        runner.fetch(f"http://127.0.0.1:{server.getsockname()[1]}/job", "sha", str(tmp_path / "job.tar"))
+        thread.join()
+    assert not (tmp_path / "job.tar").exists()
 
 
 def test_metadata_of_any_length(tmp_path: Path) -> None:

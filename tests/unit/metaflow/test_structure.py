@@ -47,7 +47,7 @@ DECORATORS = ("sandbox_decorator", "environment/px_decorator")
 # What the extension may use of px.
 PX = (
     *("px.workflow.", "px.project.context", "px.warm.", "px.home", "px.errors", "px.store."),
-    *("px.engines.bubblewrap", "px.engines.gpu.", "px.engines.network.rules", "px.console"),
+    *("px.engines.bubblewrap", "px.engines.gpu.", "px.engines.network.rules", "px.console", "px.tarballs"),
 )
 
 Sources = dict[str, str]

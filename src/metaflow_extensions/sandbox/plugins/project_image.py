@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from px.project.context import Context
-    from px.workflow.tasks.image import Wanted
+    from px.workflow.tasks.image import Checked, Wanted
 
 READ = "docs/how-to/run-flows-elsewhere.md"
 
@@ -61,34 +61,32 @@ def check_registry(flow_directory: Path, backend: str) -> None:
 
 
 @cache
-def project_image(
-    flow_directory: Path, datastore: str, platform: str = "", *, code: bool = True, apt: bool = False
-) -> ProjectImage:
-    """Pack and push the image, once in a process; a second run finds it in the registry and pushes nothing.
+def check_image(flow_directory: Path, datastore: str, platform: str, *, code: bool, apt: bool) -> Checked:
+    """Refuse, before anything is packed, an image that cannot be packed or pushed; once in a process.
 
     ``datastore`` is the type of Metaflow's datastore (``s3``, ``azure``, ``gs``).  ``platform`` is where the image
     shall run (``linux/arm64``); empty for METAFLOW_SANDBOX_PLATFORM, and else for this machine's.  Without ``code`` the
     image does not change when a flow does: Metaflow brings the flow.  With ``apt`` more can be installed into it.
     Whatever is wrong is :class:`Unusable`, with its fix: no project, no registry, no login, a dirty tree, an old lock.
     """
-    from px.workflow.tasks.image import task_image
-
-    context = _project(flow_directory)
-    with _as_unusable(context):
-        made = task_image(context, _wanted(context, datastore, platform, code=code, apt=apt))
-    return ProjectImage(made.reference, made.sbx_id, made.sent_bytes)
-
-
-@cache
-def check_image(
-    flow_directory: Path, datastore: str, platform: str = "", *, code: bool = True, apt: bool = False
-) -> None:
-    """The same without packing and pushing: what is wrong, as far as that can be known before."""
     from px.workflow.tasks.image import check_task_image
 
     context = _project(flow_directory)
     with _as_unusable(context):
-        check_task_image(context, _wanted(context, datastore, platform, code=code, apt=apt))
+        return check_task_image(context, _wanted(context, datastore, platform, code=code, apt=apt))
+
+
+@cache
+def project_image(
+    flow_directory: Path, datastore: str, platform: str = "", *, code: bool = True, apt: bool = False
+) -> ProjectImage:
+    """Pack and push the image, once in a process; a second run finds it in the registry and pushes nothing."""
+    from px.workflow.tasks.image import task_image
+
+    checked = check_image(flow_directory, datastore, platform, code=code, apt=apt)
+    with _as_unusable(checked.context):
+        made = task_image(checked)
+    return ProjectImage(made.reference, made.sbx_id, made.sent_bytes)
 
 
 def _wanted(context: Context, datastore: str, platform: str, *, code: bool, apt: bool) -> Wanted:

@@ -124,7 +124,7 @@ class Trampoline:
         finally:
             log.close()
             if obj.metadata.TYPE == "local":
-                metadata.from_datastore(obj.flow_datastore, executor.metadata_key)
+                metadata.from_datastore(obj.flow_datastore, executor.metadata_key, (obj.flow.name, *ids[:3]))
 
     def _task_datastore(self) -> Any:
         options = self._options

@@ -211,11 +211,9 @@ class SandboxDecorator(StepDecorator):
                     ],
                 )
             if self._on_project(backend):
-                from metaflow_extensions.sandbox.plugins.project_image import check_image, check_registry
+                from metaflow_extensions.sandbox.plugins.project_image import check_registry
 
                 check_registry(_flow_directory(), name)
-                # Later there is a run already, which would be left without a task.
-                check_image(_flow_directory(), datastore, _platform(), code=False, apt=_wants_apt(backend))
         # These are read again when a task starts. Here they only refuse bad values in time.
         forwarded(os.environ, setting("SANDBOX_FORWARD") or "", never=getattr(backend, "keys", ()))
         credential_files(os.environ, datastore, self.user_env)
@@ -230,6 +228,11 @@ class SandboxDecorator(StepDecorator):
                     "Or remove network=False from the step",
                 ],
             )
+        if backend.remote and self._on_project(backend):
+            from metaflow_extensions.sandbox.plugins.project_image import check_image
+
+            # It asks the registry, so it comes last. Later there is a run already, which would be left without a task.
+            check_image(_flow_directory(), datastore, _platform(), code=False, apt=_wants_apt(backend))
 
     @property
     def is_local(self) -> bool:

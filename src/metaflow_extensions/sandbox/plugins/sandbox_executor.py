@@ -171,17 +171,26 @@ class SandboxExecutor:
 
     def _line(self, stream: int, line: str) -> None:
         if line.startswith(MARK):
-            record = json.loads(line[len(MARK) :])
-            if "exit" in record:
-                self._exit = int(record["exit"])
-                self.metadata_key = str(record.get("metadata", ""))
+            self._note(line[len(MARK) :])
             return
         # Counted and kept before it is printed: a follower that comes later goes on after this line.
         self._seen[stream] += 1
         self._keep(stream, line)
+        # As bytes: the run reads UTF-8, whatever the locale is.
         output = (sys.stdout, sys.stderr)[stream]
-        output.write(line + "\n")
+        output.buffer.write(line.encode("utf-8", "backslashreplace") + b"\n")
         output.flush()
+
+    def _note(self, text: str) -> None:
+        """A heartbeat, or how the task ended.  The runner writes it where the task can write, too."""
+        try:
+            record = json.loads(text)
+            if "exit" in record:
+                self._exit = int(record["exit"]) & 0xFF
+                self.metadata_key = str(record.get("metadata", ""))
+        except (ValueError, TypeError, OverflowError, RecursionError):
+            _say("The task wrote over the record of its end, so it counts as failed.")
+            self._exit = 1
 
     def _watch(self) -> None:
         """What must happen while the task runs: renew the lease, and notice when the run or the sandbox is gone."""
@@ -256,7 +265,7 @@ class _Lines:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{settings.shown(text)}\n")
     sys.stderr.flush()
 
 

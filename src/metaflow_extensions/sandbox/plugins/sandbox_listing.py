@@ -8,6 +8,7 @@ from metaflow_extensions.sandbox.plugins import owner
 from metaflow_extensions.sandbox.plugins.backend import LABEL, RemoteBackend, SandboxInfo
 from metaflow_extensions.sandbox.plugins.backends import LOCAL, get_backend, names
 from metaflow_extensions.sandbox.plugins.errors import BackendError, Unusable
+from metaflow_extensions.sandbox.plugins.settings import shown
 from metaflow_extensions.sandbox.plugins.templates.made import MakesTemplates, TemplateInfo
 from metaflow_extensions.sandbox.plugins.templates.names import PROJECT, parse
 
@@ -22,32 +23,32 @@ _T = TypeVar("_T")
 def listing(backend: str | None, labels: Mapping[str, str]) -> tuple[list[dict[str, str]], list[str]]:
     """One row for each sandbox with these labels, and one text for each backend that could not be asked."""
     found, problems = _ask(backend, lambda each: each.sandboxes({LABEL: "metaflow", **labels}))
-    return [_row(info) for info in found], [str(e) for e in problems]
+    return [_row(info) for info in found], [shown(e) for e in problems]
 
 
 def templates(backend: str | None) -> tuple[list[dict[str, str]], list[str]]:
     """The same for templates and snapshots that px made."""
     found, problems = _ask(backend, lambda each: _templates(each, asked=backend is not None))
-    return [_template_row(info) for info in found], [str(e) for e in problems]
+    return [_template_row(info) for info in found], [shown(e) for e in problems]
 
 
 def remove_template(backend: str, name: str) -> str | None:
     """Remove one template; the answer says what went wrong, if anything did."""
     _, problems = _ask(backend, lambda each: [_makes_templates(each).remove_template(name)])
-    return str(problems[0]) if problems else None
+    return shown(problems[0]) if problems else None
 
 
 def end(backend: str, sandbox_id: str) -> str | None:
     """End one sandbox; the answer says what went wrong, if anything did."""
     _, problems = _ask(backend, lambda each: [each.destroy(sandbox_id)])
-    return str(problems[0]) if problems else None
+    return shown(problems[0]) if problems else None
 
 
 def reap(backend: str, labels: Mapping[str, str]) -> list[str]:
     """End what a run has left behind, and say so: one line for each sandbox, or for what went wrong."""
     found, problems = _ask(backend, lambda each: each.sandboxes({LABEL: "metaflow", **labels}))
     said = [
-        f"Sandboxes that this run may have left could not be listed: {e.what} They end with their lease."
+        f"Sandboxes that this run may have left could not be listed: {shown(e.what)} They end with their lease."
         for e in problems
     ]
     # A run of the same name and number may go on elsewhere, with the same key.

@@ -24,21 +24,23 @@ CREATE_TOOK = "METAFLOW_SANDBOX_CREATE_TOOK"
 STARTED_AT = "METAFLOW_SANDBOX_STARTED_AT"
 
 
-def metaflow_error(error: BackendError) -> Exception:
-    """The error as Metaflow shows it: with a headline, and without a traceback.
-
-    A provider's or a registry's words may be in it: they may not steer the terminal, nor show passwords in addresses.
-    """
-    from metaflow.exception import MetaflowException
-
-    text = str(error)
+def shown(text: object) -> str:
+    """What a provider or a registry may have said: it may not steer the terminal, nor show passwords in addresses."""
+    text = str(text)
     with suppress(ImportError):  # px is not at a provider, where a task calls the hooks once more
         from px.console import printable, redact
 
         text = printable(redact(text))
-    shown: Exception = MetaflowException(text)
-    shown.headline = "Sandbox error"  # type: ignore[attr-defined]
-    return shown
+    return text
+
+
+def metaflow_error(error: BackendError) -> Exception:
+    """The error as Metaflow shows it: with a headline, and without a traceback."""
+    from metaflow.exception import MetaflowException
+
+    found: Exception = MetaflowException(shown(error))
+    found.headline = "Sandbox error"  # type: ignore[attr-defined]
+    return found
 
 
 def setting(name: str) -> Any:

@@ -70,7 +70,9 @@ def listers() -> list[Lister]:
 
 
 def print_table(columns: tuple[str, ...], rows: list[dict[str, str]]) -> None:
-    table = [columns, *(tuple(row.get(column, "") for column in columns) for row in rows)]
+    # What providers say may not steer the terminal, nor look like a row of its own.
+    cells = (tuple(console.printable(row.get(column, "")).replace("\n", "?") for column in columns) for row in rows)
+    table = [columns, *cells]
     widths = [max(len(line[i]) for line in table) for i in range(len(columns))]
     for line in table:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

@@ -20,6 +20,16 @@ def full_disk(said: str) -> PxError | None:
     return PxError("PX810", path=home_root()) if any(text in said for text in _FULL) else None
 
 
+def _full_memory(label: str, log: str) -> PxError | None:
+    """That the sandbox's own /tmp is full.  It is in memory, and space on the disk would not help."""
+    said = [line.strip() for line in log.splitlines() if "/tmp/" in line and any(text in line for text in _FULL)]  # noqa: S108
+    if not said:
+        return None
+    problem = f"{label} could not be built: its /tmp is full, which is in memory"
+    fix = ["Build it on a machine with more memory: /tmp may take half of it. A shared cache carries it from there."]
+    return PxError("PX903", problem=problem, why=said[:1], fix=fix, whole_fix=True)
+
+
 def build_failure(
     label: str,
     log: str,
@@ -34,7 +44,7 @@ def build_failure(
     A capability that the build had is no remedy: where the headers are there, they are too old or too new.
     ``by_choice``: the project wants it built, though it may have a wheel.  ``own``: it is the user's own directory.
     """
-    if full := full_disk(log):
+    if full := _full_memory(label, log) or full_disk(log):
         return full
     found = [s for s in patterns.match(log, base) if s.capability not in have]
     if not found:

@@ -64,17 +64,19 @@ class TaskImage:
     sent_bytes: int = 0
 
 
-def task_image(context: Context, wanted: Wanted) -> TaskImage:
-    """Pack the project's image for tasks, and push it unless the registry has it."""
-    options, architectures, repository, registry = check_task_image(context, wanted)
-    with tidy_end(), _one_at_a_time(context):
-        packed = _packed(context, options, architectures)
-        if options.code and not wanted.allow_dirty:  # a file that was saved meanwhile may be in the image
-            check_clean(context.project, allow_dirty=False, warn=False)
-        return _pushed(context, packed, repository, registry, insecure=wanted.insecure)
+@dataclass(frozen=True)
+class Checked:
+    """An image that can be packed and pushed, as far as that can be known before."""
+
+    context: Context
+    wanted: Wanted
+    options: PackOptions
+    architectures: list[str]
+    repository: Reference
+    registry: Registry
 
 
-def check_task_image(context: Context, wanted: Wanted) -> tuple[PackOptions, list[str], Reference, Registry]:
+def check_task_image(context: Context, wanted: Wanted) -> Checked:
     """Say what can be known to fail before anything is packed: the name, the lock, the working tree, the registry."""
     tasks, repository = Tasks(wanted.datastore, apt=wanted.apt), repository_of(context, wanted.registry)
     architectures = architectures_named(wanted.platform, "METAFLOW_SANDBOX_PLATFORM=")
@@ -87,7 +89,17 @@ def check_task_image(context: Context, wanted: Wanted) -> tuple[PackOptions, lis
     clean = code and check_clean(context.project, allow_dirty=wanted.allow_dirty)
     registry = _reached(repository, insecure=wanted.insecure)
     options = PackOptions(tasks=tasks, clean=clean, entrypoint=(), code=code)
-    return options, architectures, repository, registry
+    return Checked(context, wanted, options, architectures, repository, registry)
+
+
+def task_image(checked: Checked) -> TaskImage:
+    """Pack the project's image for tasks, and push it unless the registry has it."""
+    context = checked.context
+    with tidy_end(), _one_at_a_time(context):
+        packed = _packed(context, checked.options, checked.architectures)
+        if checked.options.code and not checked.wanted.allow_dirty:  # a file that was saved meanwhile may be in it
+            check_clean(context.project, allow_dirty=False, warn=False)
+        return _pushed(checked, packed)
 
 
 def _has_modules(project: Project) -> bool:
@@ -157,9 +169,8 @@ def _synced(selection: Selection) -> Selection:
     return replace(selection, python=version)
 
 
-def _pushed(
-    context: Context, packed: PackedRelease, repository: Reference, registry: Registry, *, insecure: bool
-) -> TaskImage:
+def _pushed(checked: Checked, packed: PackedRelease) -> TaskImage:
+    context, repository, registry = checked.context, checked.repository, checked.registry
     digest, sbx_id = packed.release.digest, packed.images[0].steps.image.sbx_id
     reference = str(replace(repository, digest=digest))
     # Under a tag of its own: registries remove what has none, and a scheduled flow may want it for months.
@@ -168,5 +179,5 @@ def _pushed(
         if has_release(Blobs(context.home), packed.release, registry, tag):
             return TaskImage(reference, sbx_id, 0)
     named = replace(packed, names=(replace(repository, tag=tag),))
-    (done,) = deliver(context, named, Delivery(push=True, insecure=insecure))
+    (done,) = deliver(context, named, Delivery(push=True, insecure=checked.wanted.insecure))
     return TaskImage(reference, sbx_id, len(done.sent), done.sent_bytes)

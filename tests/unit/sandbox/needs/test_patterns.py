@@ -218,6 +218,21 @@ def test_no_other_version_of_the_project_itself_is_advised() -> None:
     assert not any("wheel" in line for line in error.fix)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cc1plus: fatal error: error writing to /tmp/ccX1.s: No space left on device",
+        "OSError: [Errno 28] No space left on device: '/tmp/tmpx/a.o'",
+    ],
+)
+def test_a_full_memory_is_not_a_full_disk(line: str) -> None:
+    """In a sandbox /tmp is in memory: no space that anybody frees on the disk would help."""
+    error = build_failure("torch 2.0", f"building\n{line}\nfailed", "debian-12")
+    assert error.code == "PX903"
+    assert "torch 2.0 could not be built: its /tmp is full, which is in memory" in str(error)
+    assert line in str(error)
+
+
 def test_a_full_disk_is_not_the_packages_fault() -> None:
     error = build_failure("lxml 5.0", "cc1: fatal error: error writing to x.s: No space left on device", "debian-12")
     assert error.code == "PX810"

@@ -9,11 +9,14 @@ from __future__ import annotations
 import io
 import os
 import tarfile
+import zlib
 from pathlib import Path
 from typing import Any
 
 MOST_FILES = 2000
 """With more records than this, a task gets only those of the run itself, of its step and of itself."""
+MOST_BYTES = 64 << 20
+"""Of the records that come back; a record has some hundred."""
 
 
 def seed(flow: str, run_id: str, step: str, task_id: str) -> bytes:
@@ -48,24 +51,44 @@ def to_datastore(flow: str, run_id: str, step: str, task_id: str, task_datastore
         f.write(key)
 
 
-def from_datastore(flow_datastore: Any, key: str) -> None:
-    """In the trampoline: take over the task's records.  A task that died early has none, and no key."""
-    from metaflow import util
+def from_datastore(flow_datastore: Any, key: str, task: tuple[str, str, str, str]) -> None:
+    """In the trampoline: take over the records of a task (flow, run, step, id).  If it died early, there is no key.
+
+    They come from inside the sandbox.  So only files count whose names are those of this task or of its run, and no
+    link is followed or made.
+    """
     from metaflow.exception import MetaflowException
-    from metaflow.metadata_provider.util import copy_tree
     from metaflow.metaflow_config import DATASTORE_LOCAL_DIR
     from metaflow.plugins.datastores.local_storage import LocalStorage
 
+    from px import tarballs
+
     if not key:
         return
+    flow, run_id, step, task_id = task
+    run = f"{DATASTORE_LOCAL_DIR}/{flow}/{run_id}"
+    ours = (f"{run}/_meta/", f"{run}/{step}/{task_id}/")
     try:
+        root = Path(LocalStorage.get_datastore_root_from_config(lambda *_args, **_kwargs: None))
         _, blob = next(flow_datastore.load_data([key]))
-        with util.TempDir() as directory, tarfile.open(fileobj=io.BytesIO(blob), mode="r:gz") as tar:
-            util.tar_safe_extract(tar, directory)
-            root = LocalStorage.get_datastore_root_from_config(lambda *_args, **_kwargs: None)
-            copy_tree(os.path.join(directory, DATASTORE_LOCAL_DIR), root, update=True)
-    except (MetaflowException, KeyError, OSError, tarfile.TarError):
+        content = zlib.decompressobj(wbits=31).decompress(blob, MOST_BYTES)
+        with tarballs.open_tar(io.BytesIO(content), "r:") as tar:
+            for member in tarballs.members(tar):
+                plain = member.isreg() and not member.issparse() and ".." not in member.name.split("/")
+                if plain and member.name.startswith(ours):
+                    _take_over(tar, member, root / member.name.removeprefix(f"{DATASTORE_LOCAL_DIR}/"))
+    except (MetaflowException, KeyError, OSError, ValueError, OverflowError, tarfile.TarError, zlib.error):
         return
+
+
+def _take_over(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+    from px.store.files import write_atomically
+
+    file = tar.extractfile(member)
+    if file is None or (path.exists() and member.mtime <= path.stat().st_mtime):
+        return
+    write_atomically(path, file.read(), durable=False)
+    os.utime(path, (member.mtime, member.mtime))
 
 
 def _tar(files: dict[str, Path]) -> bytes:

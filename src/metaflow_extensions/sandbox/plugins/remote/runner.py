@@ -131,6 +131,7 @@ def fetch(url: str, sha: str, path: str) -> None:
     """Fetch the code package.  Metaflow's own command would start Python and boto3 first; it runs if this fails."""
     import hashlib
     import urllib.request
+    from http.client import HTTPException
 
     try:
         digest = hashlib.sha1()  # noqa: S324 - Metaflow's name for the package
@@ -143,7 +144,7 @@ def fetch(url: str, sha: str, path: str) -> None:
                 f.write(data)
         if digest.hexdigest() == sha:
             os.rename(path + ".part", path)
-    except (OSError, ValueError):
+    except (OSError, ValueError, HTTPException):
         return
 
 
