@@ -100,3 +100,14 @@ def _shallow(document: Any) -> Any:
             if isinstance(item, dict | list)
         ]
     return document
+
+
+def unread(error: Exception) -> str:
+    """Why a document cannot be used, for an error of px: it cannot be fetched or opened, or is something else.
+
+    What a parser says helps (``line 3 column 7``); the name of a key that is missing, or of an exception, does not.
+    """
+    said = getattr(error, "strerror", None) or getattr(error, "reason", None)
+    if isinstance(error, ValueError):
+        return f"its format is another: {error}"
+    return str(said) if said else "its format is another"

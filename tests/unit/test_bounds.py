@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from px import bounds
+from px.http import FetchError
 from tests.conftest import REPO
 
 
@@ -59,3 +60,16 @@ def test_the_page_has_every_limit() -> None:
         ]
         (row,) = (line for line in page.splitlines() if line.startswith("|") and f"`{name}`" in line)
         assert any(text in row for text in (*shown, f"{value}", f"{value:,}")), name
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (FileNotFoundError(2, "No such file or directory", "x"), "No such file or directory"),
+        (ValueError("Expecting value: line 1 column 1"), "its format is another: Expecting value: line 1 column 1"),
+        (KeyError("locks"), "its format is another"),
+        (FetchError("the server answered 503"), "the server answered 503"),
+    ],
+)
+def test_why_a_document_cannot_be_used(error: Exception, said: str) -> None:
+    assert bounds.unread(error) == said

@@ -34,7 +34,7 @@ def read_pins(path: Path) -> dict[str, BaseLock]:
     except FileNotFoundError:
         raise PxError("PX950", path=path, problem="there is no such file") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
-        raise PxError("PX950", path=path, problem=f"it cannot be read: {e!r}") from e
+        raise PxError("PX950", path=path, problem=bounds.unread(e)) from e
 
 
 def encode_pins(locks: Mapping[str, BaseLock]) -> bytes:

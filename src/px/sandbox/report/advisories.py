@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from px import bounds
 from px.debian.versions import sort_key
 from px.errors import PxError
 
@@ -83,15 +84,9 @@ def read_advisories(paths: Collection[Path], subjects: Collection[Subject]) -> A
             for document in _documents(path):
                 _read(document, by_name, found)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, zipfile.BadZipFile) as e:
-            raise PxError("PX951", path=path, problem=unread(e)) from e
+            raise PxError("PX951", path=path, problem=bounds.unread(e)) from e
     found.findings = _unique(found.findings)
     return found
-
-
-def unread(error: Exception) -> str:
-    """Why a file cannot be used: it cannot be opened, or is something else."""
-    said = error.strerror if isinstance(error, OSError) else None
-    return said or f"its format is another ({type(error).__name__}: {error})"
 
 
 def _documents(path: Path) -> Iterator[Any]:

@@ -12,8 +12,9 @@ from urllib.parse import unquote
 
 from packaging.utils import canonicalize_name
 
+from px import bounds
 from px.errors import PxError
-from px.sandbox.report.advisories import PYPI, unread
+from px.sandbox.report.advisories import PYPI
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -43,7 +44,7 @@ def read_vex(path: Path) -> list[Statement]:
         rows = [row for row in document["statements"] if row["status"] in _SILENT]
         return [_statement(path, row) for row in rows]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-        raise PxError("PX951", path=path, problem=unread(e)) from e
+        raise PxError("PX951", path=path, problem=bounds.unread(e)) from e
 
 
 def _statement(path: Path, row: dict[str, Any]) -> Statement:

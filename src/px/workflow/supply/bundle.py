@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from px import __version__, console
+from px import __version__, bounds, console
 from px.errors import PxError
 from px.http import FetchError
 from px.oci.blobs import Blobs
@@ -102,7 +102,7 @@ def take_bundle(store: Store, text: str, digest: str = "", files: Path | None = 
     except DamagedError as e:
         raise PxError("PX952", source=text, problem=str(e)) from e
     except (OSError, KeyError, TypeError, ValueError, AttributeError, FetchError, RegistryError) as e:
-        raise PxError("PX952", source=text, problem=f"it cannot be read: {e!r}") from e
+        raise PxError("PX952", source=text, problem=bounds.unread(e)) from e
     console.detail(f"{len(taken)} of {len(wanted)} objects were new")
     return Bundle(top.digest, tuple(wanted), tuple(kept), sum(at.size for at in wanted.values()))
 
