@@ -73,9 +73,11 @@ def test_an_option_that_cannot_be_honoured(workspace: Workspace, spec: str, said
 
 
 def test_a_home_that_cannot_be_written(workspace: Workspace, tmp_path: Path) -> None:
+    """Before the run starts: its steps without a sandbox may take hours."""
     (tmp_path / "file").write_text("not a directory")
     done = workspace.fail("ends.py", "run", "--with", "sandbox", PX_HOME=str(tmp_path / "file"))
     assert "export PX_HOME=" in done.output
+    assert "Workflow starting" not in done.output
     assert "Traceback" not in done.output
 
 

@@ -13,7 +13,6 @@ import os
 import platform
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from metaflow.decorators import StepDecorator
@@ -26,6 +25,8 @@ from metaflow_extensions.sandbox.plugins.settings import setting, setting_number
 from metaflow_extensions.sandbox.plugins.variables import credential_files, forwarded
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from metaflow_extensions.sandbox.plugins.project_image import ProjectImage
     from metaflow_extensions.sandbox.plugins.remote.fork_server import ForkServer
 
@@ -251,10 +252,13 @@ class SandboxDecorator(StepDecorator):
         self._flow, self._package, self._run_id = flow, package, run_id
         if not self._starts_tasks:
             return
-        if self.is_local:
-            backends.get_local_backend().sandboxes({})  # removes the records of killed ones
-            return
         try:
+            if self.is_local:
+                local = backends.get_local_backend()
+                local.sandboxes({})  # removes the records of killed ones
+                # Before the steps that run without a sandbox, which may take hours.
+                local.prepare(self._local_step(), sys.argv[0])
+                return
             backend = backends.get_backend(str(self.attributes["backend"]))
             if self._on_project(backend):
                 self._take_project(backend)
@@ -469,7 +473,9 @@ def _wants_apt(backend: Any) -> bool:
 
 
 def _flow_directory() -> Path:
-    return Path(sys.argv[0]).absolute().parent
+    from metaflow_extensions.sandbox.plugins.project_image import flow_directory
+
+    return flow_directory(sys.argv[0])
 
 
 def _is_disabled(decorator: Any) -> bool:
