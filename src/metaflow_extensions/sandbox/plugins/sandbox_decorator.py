@@ -163,14 +163,19 @@ class SandboxDecorator(StepDecorator):
         words = _words()
         if words[:1] and words[0] in DEPLOYERS and "create" in words and "--help" not in words:
             # They would start plain `step` commands and say nothing about the sandbox that is missing.
+            option = f"--with {self.name}"
+            out, run = f"Leave out {option}", f"python flow.py run {option}"
+            if self.statically_defined:
+                out, run = f"Remove @{self.name} from the step and say `{option}` when you run it", "python flow.py run"
             raise Unusable(
                 f"The step {self._step_name} has @{self.name}, but {words[0]} would run it without a sandbox: only "
                 "`run` starts sandboxes.",
                 fix=[
-                    f"Remove @{self.name} from the step and say `--with sandbox` when you run it",
-                    "Or run it here: python flow.py run",
+                    out,
+                    "and deploy the flow of a px project with --environment=px: its steps have the same packages there",
+                    f"Or run it here: {run}",
                 ],
-                read="docs/tutorial/metaflow.md",
+                read="docs/how-to/run-flows-elsewhere.md",
             )
 
     def _take_env(self) -> dict[str, str]:
