@@ -111,6 +111,7 @@ PYPI_OF_CONFIG = (
 """,
     )
 )
+CONDA = PYPI.replace("pypi(packages=", 'conda(packages={"numpy": ""}, libraries=').replace("pypi", "conda")
 LOGIN = {"PX_REGISTRY_USERNAME": USER, "PX_REGISTRY_PASSWORD": PASSWORD}
 REPOSITORY = "docker/registry/v2/repositories/team/shapes"
 
@@ -140,6 +141,7 @@ def project(home: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> I
         made.write("two_images.py", TWO_IMAGES)
         made.write("named_elsewhere.py", NAMED_ELSEWHERE)
         made.write("with_pypi.py", PYPI)
+        made.write("with_conda.py", CONDA)
         made.write("pypi_of_config.py", PYPI_OF_CONFIG)
         made.sync()
         made.git("init", "-q", "-b", "main")
@@ -272,6 +274,8 @@ def test_own_packages_are_refused(project: Project) -> None:
     assert "px add pandas==2.0" in done.output
     done = flow(project, "pypi_of_config.py", "run")
     assert "px add 'pandas>=2,<3' numpy==1.26\n" in done.output
+    done = flow(project, "with_conda.py", "run")  # @conda still has another word for them
+    assert "px add pandas==2.0 numpy\n" in done.output
 
 
 def test_a_dirty_tree_stops_a_run_before_it_starts(project: Project, s3: dict[str, str]) -> None:
@@ -307,6 +311,7 @@ def test_no_registry_no_login_no_project_no_such_platform(
     settings.setattr(metaflow_config, "SANDBOX_REGISTRY", "127.0.0.1:1/team")
     said = refusal(project.root)
     assert "Check that the registry is up" in said
+    assert "px pack image" not in said, "nobody has run that here"
     assert "complete on this machine" not in said, "nothing is packed yet"
     settings.setattr(metaflow_config, "SANDBOX_REGISTRY", f"{registry.host}/team")
     said = refusal(project.root)
@@ -314,6 +319,12 @@ def test_no_registry_no_login_no_project_no_such_platform(
     assert registry.requests("POST") == []
     settings.setattr(metaflow_config, "SANDBOX_PLATFORM", "linux/s390x")
     assert "METAFLOW_SANDBOX_PLATFORM linux/s390x: px has no such platform" in refusal(project.root)
+    settings.setenv("UV_OFFLINE", "1")
+    settings.setattr(metaflow_config, "SANDBOX_PLATFORM", "")
+    said = refusal(project.root)
+    assert "is not a name" not in said
+    assert "unset UV_OFFLINE" in said
+    settings.delenv("UV_OFFLINE")
     settings.setattr(metaflow_config, "SANDBOX_ALLOW_DIRTY", "perhaps")
     assert "METAFLOW_SANDBOX_ALLOW_DIRTY=perhaps is neither 1 nor 0" in refusal(project.root)
 

@@ -282,6 +282,9 @@ def test_a_projects_own_package_and_its_editable_sibling(workspace: Workspace) -
         module.write_text(f"VALUE = {value}\n")
         workspace.run("../app/flow.py", "run", "--with", "sandbox")
         assert artifacts(workspace, "OwnFlow", "start", ["found"]) == {"found": ["app", value]}
+    (workspace.root / "link.py").symlink_to(app / "flow.py")  # out of every project
+    workspace.run("../work/link.py", "run", "--with", "sandbox")
+    assert artifacts(workspace, "OwnFlow", "start", ["found"]) == {"found": ["app", 2]}
 
 
 def test_the_project_around_the_flow(index: Index, app: Path, workspace: Workspace) -> None:

@@ -73,9 +73,11 @@ def test_an_option_that_cannot_be_honoured(workspace: Workspace, spec: str, said
 
 
 def test_a_home_that_cannot_be_written(workspace: Workspace, tmp_path: Path) -> None:
+    """Before the run starts: its steps without a sandbox may take hours."""
     (tmp_path / "file").write_text("not a directory")
     done = workspace.fail("ends.py", "run", "--with", "sandbox", PX_HOME=str(tmp_path / "file"))
     assert "export PX_HOME=" in done.output
+    assert "Workflow starting" not in done.output
     assert "Traceback" not in done.output
 
 
@@ -94,7 +96,12 @@ def test_what_cannot_be_deployed_says_so(workspace: Workspace, deployer: str) ->
     env = {**S3, "METAFLOW_SFN_IAM_ROLE": "role", "METAFLOW_BATCH_JOB_QUEUE": "queue"}
     done = workspace.fail("look.py", deployer, "create", **env)
     assert f"{deployer} would run it without" in done.output
-    assert "--with sandbox" in done.output
+    assert "Remove @sandbox from the step" in done.output
+    assert "--environment=px" in done.output
+    done = workspace.fail("small.py", "--with", "sandbox", deployer, "create", **env)
+    assert "Leave out --with sandbox" in done.output
+    assert "@sandbox from" not in done.output, "it is not in the code"
+    assert "python flow.py run --with sandbox" in done.output
 
 
 def test_the_providers_key_is_never_forwarded(workspace: Workspace) -> None:

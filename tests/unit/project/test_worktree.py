@@ -111,6 +111,17 @@ def test_the_data_of_runs_is_no_change(tmp_path: Path) -> None:
     assert dirty(root) == []
 
 
+def test_pxs_home_in_the_tree_is_no_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some CI systems keep between two runs only what lies in the working tree."""
+    root = repository(tmp_path / "p", {"a": ""})
+    monkeypatch.setenv("PX_HOME", str(root / ".cache-of-px"))
+    write(root, {".cache-of-px/store/object": ""})
+    assert dirty(root) == []
+    assert packed(root) == ["a"]
+    write(root, {".cache-of-px-not": ""})
+    assert [str(change) for change in dirty(root) or []] == ["untracked: .cache-of-px-not"]
+
+
 def test_what_is_dirty(tmp_path: Path) -> None:
     root = repository(tmp_path / "p", {"a": "1", "b": "1", "c": "1", "d d": "1", ".gitignore": "ignored\n"})
     assert dirty(root) == []

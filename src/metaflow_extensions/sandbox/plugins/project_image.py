@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metaflow_extensions.sandbox.plugins.errors import Unusable
@@ -16,7 +17,6 @@ from metaflow_extensions.sandbox.plugins.settings import setting, setting_flag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from px.project.context import Context
     from px.workflow.tasks.image import Checked, Wanted
@@ -40,6 +40,12 @@ class ProjectImage:
 
         pushed = f"{console.size(self.sent_bytes)} pushed" if self.sent_bytes else "in the registry already"
         return f"{self.reference} (sbx_id {self.sbx_id[:12]}), {pushed}"
+
+
+def flow_directory(script: str | Path) -> Path:
+    """Where a flow is, as far as its project is concerned: a link to a flow may lie in none, and the flow in one."""
+    path = Path(script).absolute()
+    return (path.resolve() if path.is_symlink() and not has_project(path.parent) else path).parent
 
 
 def has_project(flow_directory: Path) -> bool:

@@ -225,8 +225,9 @@ def _guarded(executor: SandboxExecutor, task: TaskSpec) -> int:
     """Run the task.  If a signal ends this process meanwhile, the sandbox is destroyed first; SIGKILL excepted."""
 
     def interrupted(number: int, _frame: object) -> None:
+        # A second signal must not interrupt the destruction. With SIG_IGN, Python complains if it has come already.
         for other in SIGNALS:
-            signal.signal(other, signal.SIG_IGN)  # a second signal must not interrupt the destruction
+            signal.signal(other, lambda *_: None)
         raise _Interrupted(number)
 
     for number in SIGNALS:

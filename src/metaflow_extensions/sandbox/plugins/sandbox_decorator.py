@@ -13,7 +13,6 @@ import os
 import platform
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from metaflow.decorators import StepDecorator
@@ -26,6 +25,8 @@ from metaflow_extensions.sandbox.plugins.settings import setting, setting_number
 from metaflow_extensions.sandbox.plugins.variables import credential_files, forwarded
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from metaflow_extensions.sandbox.plugins.project_image import ProjectImage
     from metaflow_extensions.sandbox.plugins.remote.fork_server import ForkServer
 
@@ -162,14 +163,19 @@ class SandboxDecorator(StepDecorator):
         words = _words()
         if words[:1] and words[0] in DEPLOYERS and "create" in words and "--help" not in words:
             # They would start plain `step` commands and say nothing about the sandbox that is missing.
+            option = f"--with {self.name}"
+            out, run = f"Leave out {option}", f"python flow.py run {option}"
+            if self.statically_defined:
+                out, run = f"Remove @{self.name} from the step and say `{option}` when you run it", "python flow.py run"
             raise Unusable(
                 f"The step {self._step_name} has @{self.name}, but {words[0]} would run it without a sandbox: only "
                 "`run` starts sandboxes.",
                 fix=[
-                    f"Remove @{self.name} from the step and say `--with sandbox` when you run it",
-                    "Or run it here: python flow.py run",
+                    out,
+                    "and deploy the flow of a px project with --environment=px: its steps have the same packages there",
+                    f"Or run it here: {run}",
                 ],
-                read="docs/tutorial/metaflow.md",
+                read="docs/how-to/run-flows-elsewhere.md",
             )
 
     def _take_env(self) -> dict[str, str]:
@@ -254,10 +260,13 @@ class SandboxDecorator(StepDecorator):
         self._flow, self._package, self._run_id = flow, package, run_id
         if not self._starts_tasks:
             return
-        if self.is_local:
-            backends.get_local_backend().sandboxes({})  # removes the records of killed ones
-            return
         try:
+            if self.is_local:
+                local = backends.get_local_backend()
+                local.sandboxes({})  # removes the records of killed ones
+                # Before the steps that run without a sandbox, which may take hours.
+                local.prepare(self._local_step(), sys.argv[0])
+                return
             backend = backends.get_backend(str(self.attributes["backend"]))
             if self._on_project(backend):
                 self._take_project(backend)
@@ -472,7 +481,9 @@ def _wants_apt(backend: Any) -> bool:
 
 
 def _flow_directory() -> Path:
-    return Path(sys.argv[0]).absolute().parent
+    from metaflow_extensions.sandbox.plugins.project_image import flow_directory
+
+    return flow_directory(sys.argv[0])
 
 
 def _is_disabled(decorator: Any) -> bool:

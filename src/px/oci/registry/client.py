@@ -266,6 +266,7 @@ class Registry:
             problem=f"{doing} failed: {console.redact(error.reason)}",
             why=self._why(error, packed=packed),
             fix=self._fixes(error),
+            whole_fix=True,
         )
 
     def unreadable(self, error: FetchError | RegistryError) -> PxError:

@@ -2,8 +2,9 @@
 
 In a git repository: every tracked file, and every file that is neither tracked nor ignored (those make the
 tree dirty, which the caller asks about first).  Elsewhere: every file that no ``.gitignore`` excludes.  Never:
-version control, caches, virtual environments, ``.env`` files, ``.px/``, Metaflow's data of runs.  ``.pxignore``
-and the manifest's excludes take out more, committed or not; their ``!`` lines put back what git ignores.
+version control, caches, virtual environments, ``.env`` files, ``.px/``, px's home, Metaflow's data of runs.
+``.pxignore`` and the manifest's excludes take out more, committed or not; their ``!`` lines put back what git
+ignores.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from px.errors import PxError
 from px.project.git.tree import Change, Tracked, changes, exclude_files, governing_repository, settings, tracked
 from px.project.worktree.ignore import OwnRules, Patterns, ignored, last_match, never
 from px.store.tree import native
+from px.warm.record import home_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,9 +76,9 @@ def _hidden(root: Path, rules: OwnRules) -> Iterator[Change]:
 
 
 def _inside(root: Path, outputs: Sequence[Path]) -> frozenset[str]:
-    """What px itself writes or reads in the tree: images and the like, which are not the app's."""
+    """What px itself writes or reads in the tree: images, its home and the like, which are not the app's."""
     top = os.path.realpath(root)
-    found = (os.path.relpath(os.path.realpath(path), top) for path in outputs)
+    found = (os.path.relpath(os.path.realpath(path), top) for path in (*map(os.fspath, outputs), home_root()))
     return frozenset(path for path in found if path != "." and path.split("/")[0] != "..")
 
 

@@ -81,9 +81,8 @@ def check_task_image(context: Context, wanted: Wanted) -> Checked:
     tasks, repository = Tasks(wanted.datastore, apt=wanted.apt), repository_of(context, wanted.registry)
     architectures = architectures_named(wanted.platform, "METAFLOW_SANDBOX_PLATFORM=")
     if context.offline:
-        problem = "a push needs the network, and uv is told to be offline"
-        fix = ["unset UV_OFFLINE"]
-        raise PxError("PX922", reference=repository.repository, problem=problem, fix=fix, whole_fix=True)
+        problem = f"a push to {repository.host} needs the network, and uv is told to be offline"
+        raise PxError("PX903", problem=problem, fix=["Allow it: unset UV_OFFLINE"], whole_fix=True)
     _matched(context)
     code = wanted.code or _has_modules(context.project)
     clean = code and check_clean(context.project, allow_dirty=wanted.allow_dirty)

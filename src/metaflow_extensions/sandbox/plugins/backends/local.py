@@ -49,6 +49,12 @@ class LocalBackend(SandboxBackend):
         if problem is not None:
             raise Unusable(f"No sandbox can be made on this machine: {problem.reason}", fix=problem.fix)
 
+    def prepare(self, step: LocalStep, script: str) -> None:
+        """Build the sandbox of a step, if need be."""
+        from metaflow_extensions.sandbox.plugins.local.entrypoint import prepare
+
+        prepare(step, script)
+
     def enter(self, step: LocalStep, cli_args: Any) -> None:
         """Put a sandbox around the command that Metaflow is about to start for a task."""
         # Imported here, because `px sandbox ps` needs this module and should not wait for Metaflow.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from pathlib import Path
 from typing import Any
 
 from metaflow.metaflow_environment import MetaflowEnvironment
@@ -17,7 +16,7 @@ from metaflow.user_configs.config_parameters import resolve_delayed_evaluator, u
 from metaflow_extensions.sandbox.plugins import settings
 from metaflow_extensions.sandbox.plugins.environment.px_decorator import PxDecorator
 from metaflow_extensions.sandbox.plugins.errors import BackendError, Unusable
-from metaflow_extensions.sandbox.plugins.project_image import READ, ProjectImage, project_image
+from metaflow_extensions.sandbox.plugins.project_image import READ, ProjectImage, flow_directory, project_image
 from metaflow_extensions.sandbox.plugins.report.facts import SBX_ID
 
 # The decorators whose steps run in a container with the image that they name. Argo Workflows and Airflow give
@@ -58,8 +57,9 @@ class PxEnvironment(MetaflowEnvironment):
             return
         where, decorator = own[0]
         # Of a Config, they are not read yet.
-        named = resolve_delayed_evaluator(decorator.attributes.get("packages") or {}, to_dict=True)
-        packages = [_requirement(str(name), str(version or "")) for name, version in named.items()]
+        found = [decorator.attributes.get(kind) or {} for kind in ("libraries", "packages")]
+        named = [row for one in found for row in resolve_delayed_evaluator(one, to_dict=True).items()]
+        packages = [_requirement(str(name), str(version or "")) for name, version in named]
         raise Unusable(
             f"{where} has @{decorator.name}. With --environment=px all steps have the packages of the project's lock.",
             fix=[
@@ -75,9 +75,8 @@ class PxEnvironment(MetaflowEnvironment):
         steps = [d for d in self._elsewhere() if not self._has_own_image(d)]
         if not steps or _only_looks():
             return
-        flow_directory = Path(sys.argv[0]).absolute().parent
         try:
-            self._image = project_image(flow_directory, self._datastore)
+            self._image = project_image(flow_directory(sys.argv[0]), self._datastore)
         except BackendError as e:
             raise settings.metaflow_error(e) from None
         echo(f"px: {self._image}", err=True)

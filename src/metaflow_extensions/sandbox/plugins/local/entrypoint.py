@@ -25,6 +25,7 @@ from metaflow_extensions.sandbox.plugins.local.image import step_sandbox
 from metaflow_extensions.sandbox.plugins.local.metaflow_tree import INSIDE, metaflow_tree
 from metaflow_extensions.sandbox.plugins.local.mounts import Mounts
 from metaflow_extensions.sandbox.plugins.owner import machine
+from metaflow_extensions.sandbox.plugins.project_image import flow_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,15 +41,14 @@ _PASSED = (
 )  # fmt: skip
 
 
-def enter(step: LocalStep, cli_args: Any) -> None:
-    """Replace the entrypoint of one task."""
+def prepare(step: LocalStep, script: str) -> tuple[BuiltSandbox, Path]:
+    """The sandbox of a step of this flow, and its Metaflow; built if need be."""
     from px.errors import PxError
     from px.home import Home
 
     home = Home.from_environment()
-    directory = flow_file(cli_args.entrypoint[-1]).parent
     try:
-        built, tree = _prepared(home, step.config.image, directory, step.has_own_packages)
+        return _prepared(home, step.config.image, flow_directory(flow_file(script)), step.has_own_packages)
     except PxError as e:
         raise Unusable(str(e), read="docs/reference/errors.md") from None
     except OSError as e:
@@ -56,6 +56,11 @@ def enter(step: LocalStep, cli_args: Any) -> None:
             f"px could not build the sandbox of the step in {home.root}: {e}",
             fix=["Name a directory that has room and that you may write to: export PX_HOME=…"],
         ) from None
+
+
+def enter(step: LocalStep, cli_args: Any) -> None:
+    """Replace the entrypoint of one task."""
+    built, tree = prepare(step, cli_args.entrypoint[-1])
     task = cli_args.task
     # Values go through the launcher's environment; its file has only the names.
     cli_args.env.update(
