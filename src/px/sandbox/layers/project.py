@@ -316,6 +316,8 @@ def _version_in_source(manifest: Manifest) -> str | None:
     root = manifest.path.parent
     candidates: list[Path] = []
     hatch = tool.get("hatch", {}).get("version", {})
+    if "path" in hatch and "pattern" in hatch:
+        return _match(root / hatch["path"], hatch["pattern"])
     if "path" in hatch:
         candidates.append(root / hatch["path"])
     attribute = tool.get("setuptools", {}).get("dynamic", {}).get("version", {})
@@ -337,8 +339,21 @@ def _version_in_source(manifest: Manifest) -> str | None:
     return None
 
 
+def _match(path: Path, pattern: str) -> str | None:
+    """What hatchling finds with a pattern of the project's own; None for a bad one, which hatchling complains about."""
+    try:
+        found = re.search(pattern, path.read_text(encoding="utf-8"), re.MULTILINE)
+        return found["version"] if found else None
+    except (OSError, ValueError, re.error, IndexError):
+        return None
+
+
 def _literal(path: Path, name: str) -> str | None:
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    try:
+        body = ast.parse(path.read_bytes()).body
+    except (SyntaxError, ValueError):  # newer than the Python that px runs on, for example: the backend computes it
+        return None
+    for node in body:
         targets = (
             node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
         )
