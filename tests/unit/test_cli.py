@@ -297,6 +297,12 @@ def test_targets_in_their_order(places: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (found("program") or [""])[0].endswith("other/program")
     assert found("nothing") is None
     assert found("./nothing") is None
+    (places / "bin/package").symlink_to("tool")
+    assert found("package") == [f"{binaries}/package", "-x", "--json"], "as uv does: scrapy and its directory scrapy"
+    assert found("package/") == [python, "package/", "-x", "--json"]
+    monkeypatch.chdir(places / "cwd/package")
+    assert found(".") == [python, ".", "-x", "--json"]
+    monkeypatch.chdir(places / "cwd")
     (places / "cwd" / "tool").write_text("print()")
     assert found("tool") == [python, "tool", "-x", "--json"], "a file here comes before a script of the env"
 
