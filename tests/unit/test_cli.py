@@ -159,6 +159,11 @@ def test_a_manifest_without_a_project_is_said_to_be_one(tmp_path: Path) -> None:
         assert said.startswith("PX005")
         assert '\n      [project]\n      name = "NAME"\n' in said
     assert "[project]" in run_px("status", cwd=tmp_path).stdout
+    (tmp_path / "pyproject.toml").write_text('[tool.poetry]\nname = "a"\n')
+    for command in ("sync", "init", "status"):
+        done = run_px(command, cwd=tmp_path, check=False)
+        assert "uvx migrate-to-uv" in done.stderr + done.stdout
+        assert 'name = "NAME"' not in done.stderr
 
 
 def test_a_project_cannot_be_a_file(tmp_path: Path) -> None:
