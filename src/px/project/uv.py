@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _NOT_OURS = ("VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT", "UV_FROZEN", "UV_LOCKED", "UV_NO_SYNC", "CONDA_PREFIX")
 # How uv says that it did not reach a server at all; with an answer of the server its advice is another.
 _UNREACHED = re.compile(r"dns error|client error \(Connect\)|tcp connect error|operation timed out")
+# What uv built to learn what it depends on; a directory of the user's own has an address.
+_BUILD = re.compile(r"Failed to (?:download and )?build `(?P<name>[^\s`=]+)(?P<own> @ file:)?[^`]*`")
 _DOING = {
     "add": "Resolving what the project shall have (uv add)",
     "build": "Building (uv build)",
@@ -94,6 +96,13 @@ def _cache() -> dict[str, str]:
 def failure(action: str, done: process.Finished, remedy: str) -> PxError:
     if _UNREACHED.search(done.stderr):
         remedy = "Check the network, the proxy (HTTPS_PROXY) and the index's address, then run the command again."
+    elif built := _BUILD.search(done.stderr):
+        remedy = f"Correct what the build of {built['name']} says, or spare uv the build: "
+        remedy += (
+            "write version and dependencies into [project], instead of naming them under dynamic."
+            if built["own"]
+            else "use a version that has a wheel, or say what it depends on in [[tool.uv.dependency-metadata]]."
+        )
     return PxError("PX100", action=action, reason=explain(done.stderr), remedy=remedy)
 
 

@@ -146,6 +146,11 @@ def test_a_failed_build_in_rust_says_what_the_builder_lacks() -> None:
     assert not [line for line in error.fix if "disk" in line or "credentials" in line]
 
 
+def test_a_project_in_rust_of_the_users_own() -> None:
+    error = build_failure("thing", RUST, "debian-12", own=True)
+    assert error.fix[0] == "Do without it, and have only what it depends on: [tool.uv] package = false"
+
+
 def test_a_capability_that_the_build_had_is_no_remedy() -> None:
     log = "Package libavcodec was not found in the pkg-config search path"
     assert build_failure("av 1.0", log, "debian-12").code == "PX902"
