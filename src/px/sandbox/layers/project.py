@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 UNKNOWN = "0+unknown"
 # Backends whose editable install is a directory on sys.path when there is nothing to compile.
 _IN_PLACE = ("setuptools", "hatchling", "flit_core", "uv_build", "pdm", "poetry")
+_COMPILES = re.compile("cython|scikit-build|pybind11|nanobind", re.IGNORECASE)  # also as hooks of hatchling
 _EXTENSIONS = re.compile(r"\b(ext_modules|cffi_modules|rust_extensions|cythonize|Extension)\b")
 # What a manifest may leave to the build backend, and an image must have.
 _BUILT = frozenset({"scripts", "gui-scripts", "entry-points"})
@@ -233,7 +234,7 @@ def has_compiled_parts(manifest: Manifest) -> bool:
         backend.split(".", maxsplit=1)[0] not in _IN_PLACE
         or tool.get("setuptools", {}).get("ext-modules")
         or tool.get("poetry", {}).get("build")
-        or "cython" in str(system.get("requires", "")).lower()
+        or _COMPILES.search(str(system.get("requires", "")))
         or (setup.is_file() and _EXTENSIONS.search(setup.read_text(encoding="utf-8", errors="replace")))
     )
 

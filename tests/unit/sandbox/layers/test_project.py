@@ -92,6 +92,7 @@ def test_what_is_no_version(tmp_path: Path) -> None:
     ("text", "setup", "expected"),
     [
         ('[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n', "", False),
+        ('[build-system]\nrequires = ["hatchling", "Scikit-Build"]\nbuild-backend = "hatchling.build"\n', "", True),
         ("", "from setuptools import setup\nsetup()\n", False),
         ("", "from setuptools import Extension, setup\nsetup(ext_modules=[Extension('a', ['a.c'])])\n", True),
         ('[[tool.setuptools.ext-modules]]\nname = "a"\nsources = ["a.c"]\n', "", True),

@@ -44,6 +44,8 @@ MESSAGES = [
     ("Package 'cairo', required by 'virtual:world', not found", "pango", "cairo"),
     ("No package 'libxml-2.0' found", "xml", "libxml-2.0"),
     ('../meson.build:31:9: ERROR: Dependency "openblas" not found, tried pkgconfig', "blas", "openblas"),
+    ("  No CMAKE_Fortran_COMPILER could be found.", "fortran", "CMAKE_Fortran_COMPILER"),
+    ("../meson.build:1:0: ERROR: Unknown compiler(s): [['gfortran'], ['flang']]", "fortran", "gfortran"),
     ("Exception: Can not find valid pkg-config name.", "mysql", "pkg-config name"),
     ("Error: pg_config executable not found.", "postgres", "pg_config"),
     ("/bin/sh: 1: mysql_config: not found", "mysql", "mysql_config"),
