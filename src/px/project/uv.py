@@ -31,6 +31,7 @@ _DOING = {
     "lock": "Resolving what the project depends on (uv lock)",
     "remove": "Resolving what the project shall have (uv remove)",
 }
+_HINT = re.compile(r"^hint: .*?(?=^(?:error|warning): |\Z)", re.MULTILINE | re.DOTALL)
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -111,8 +112,8 @@ def explain(stderr: str) -> str:
 
     Of all that a build said, how it ended is enough.
     """
-    lines = [line.rstrip() for line in _ANSI.sub("", stderr).splitlines()]
-    noise = ("Using CPython", "Resolved ", "hint: ", "Creating virtual", "warning: ")
+    lines = [line.rstrip() for line in _HINT.sub("", _ANSI.sub("", stderr)).splitlines()]
+    noise = ("Using CPython", "Resolved ", "Creating virtual", "warning: ")
     reason = [line for line in lines if line.strip() and not line.startswith(noise)]
     if len(reason) > 30:
         console.detail("\n".join(reason))

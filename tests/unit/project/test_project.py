@@ -391,6 +391,12 @@ def test_the_remedy_for_a_build_that_failed_while_locking(said: str, remedy: str
     assert re.search(remedy, failure("lock", Finished(1, "", said), "as asked").fix[0])
 
 
+def test_a_hint_at_flags_of_uv_is_left_out_whole() -> None:
+    hint = "hint: Either add it under:\n\n[tool.uv.extra-build-dependencies]\napp = ['x']\n\nor `uv pip install x`.\n"
+    assert explain(f"error: Failed to build `app`\n{hint}") == "error: Failed to build `app`"
+    assert explain(f"{hint}error: Failed\n  cause: y\n") == "error: Failed\n      cause: y"
+
+
 def test_a_long_report_is_cut_in_the_middle() -> None:
     said = "\n".join(["error: Failed to build `app`", "  cause: Call failed", *(f"    line {n}" for n in range(500))])
     lines = explain(said).splitlines()
