@@ -331,3 +331,12 @@ def test_secrets_are_taken_out_of_urls(text: str, safe: str) -> None:
 def test_nothing_to_reap_is_said(tmp_path: Path) -> None:
     done = run_px("sandbox", "reap", "--run", "no-such-run", cwd=tmp_path)
     assert done.stderr == "There is nothing to end\n"
+
+
+def test_extras_that_exclude_each_other(tmp_path: Path) -> None:
+    lines = ["[project]", 'name = "a"', 'version = "1"', 'requires-python = ">=3.11"']
+    lines += ["[project.optional-dependencies]", "old = []", "new = []"]
+    lines += ["[tool.uv]", 'conflicts = [[{ extra = "old" }, { extra = "new" }]]']
+    (tmp_path / "pyproject.toml").write_text("\n".join(lines))
+    said = run_px("sync", "--all-extras", cwd=tmp_path, check=False).stderr
+    assert "  • Name one of them only, with --extra or --group" in said
