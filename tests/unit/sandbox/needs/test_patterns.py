@@ -77,6 +77,7 @@ MESSAGES = [
      "libxkbfile.so.1"),
     ("ImportError: libgtk-3.so.0: cannot open shared object file: No such file or directory", "gtk", "libgtk-3.so.0"),
     ("ModuleNotFoundError: No module named '_tkinter'", "tk", "_tkinter"),
+    ("The virtual environment was not created successfully because ensurepip is not", "venv", "ensurepip"),
     ("ModuleNotFoundError: No module named 'tkinter'", "tk", "tkinter"),
     ("The headers or library files could not be found for jpeg,", "imagecodecs", "jpeg"),
     ("Error: Please make sure the libxml2 and libxslt development packages are installed.", "xml", "libxml2"),
