@@ -156,7 +156,7 @@ def _of_the_driver(target: Target, asked: Asked | None, engine: str) -> list[str
         return None
     if not asked:
         why = ["It comes with the driver of a GPU, and a sandbox has no GPU unless it is asked for."]
-        raise PxError("PX020", target=target[0], why=why, fix=["Ask for one: --gpu"], whole_fix=True)
+        raise PxError("PX020", target=target[0], look="", why=why, fix=["Ask for one: --gpu"], whole_fix=True)
     program = driver_program(target[0], engine)
     return [program, *target[1]] if program else None
 
