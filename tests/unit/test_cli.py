@@ -186,6 +186,11 @@ def test_a_manifest_without_a_project_is_said_to_be_one(tmp_path: Path) -> None:
         assert said.startswith("PX005")
         assert '\n      [project]\n      name = "NAME"\n' in said
     assert "[project]" in run_px("status", cwd=tmp_path).stdout
+    (tmp_path / "pyproject.toml").write_text('[tool.poetry]\nname = "a"\n')
+    for command in ("sync", "init", "status"):
+        done = run_px(command, cwd=tmp_path, check=False)
+        assert "uvx migrate-to-uv" in done.stderr + done.stdout
+        assert 'name = "NAME"' not in done.stderr
 
 
 def test_a_project_cannot_be_a_file(tmp_path: Path) -> None:
@@ -324,6 +329,12 @@ def test_targets_in_their_order(places: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (found("program") or [""])[0].endswith("other/program")
     assert found("nothing") is None
     assert found("./nothing") is None
+    (places / "bin/package").symlink_to("tool")
+    assert found("package") == [f"{binaries}/package", "-x", "--json"], "as uv does: scrapy and its directory scrapy"
+    assert found("package/") == [python, "package/", "-x", "--json"]
+    monkeypatch.chdir(places / "cwd/package")
+    assert found(".") == [python, ".", "-x", "--json"]
+    monkeypatch.chdir(places / "cwd")
     (places / "cwd" / "tool").write_text("print()")
     assert found("tool") == [python, "tool", "-x", "--json"], "a file here comes before a script of the env"
 
@@ -347,3 +358,12 @@ def test_secrets_are_taken_out_of_urls(text: str, safe: str) -> None:
 def test_nothing_to_reap_is_said(tmp_path: Path) -> None:
     done = run_px("sandbox", "reap", "--run", "no-such-run", cwd=tmp_path)
     assert done.stderr == "There is nothing to end\n"
+
+
+def test_extras_that_exclude_each_other(tmp_path: Path) -> None:
+    lines = ["[project]", 'name = "a"', 'version = "1"', 'requires-python = ">=3.11"']
+    lines += ["[project.optional-dependencies]", "old = []", "new = []"]
+    lines += ["[tool.uv]", 'conflicts = [[{ extra = "old" }, { extra = "new" }]]']
+    (tmp_path / "pyproject.toml").write_text("\n".join(lines))
+    said = run_px("sync", "--all-extras", cwd=tmp_path, check=False).stderr
+    assert "  • Name one of them only, with --extra or --group" in said

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 UV_LOCK = "uv.lock"
 PYLOCK = "pylock.toml"
+POETRY = "This is a project of Poetry's. Make it one of uv's, then run px sync: uvx migrate-to-uv"
 _EDITABLE = re.compile(r'^source = \{ editable = "(.*)" \}$', re.MULTILINE)
 _LOCAL = re.compile(r'^source = \{ (?:editable|virtual|directory) = "(.*)" \}$', re.MULTILINE)
 
@@ -97,8 +98,14 @@ def discover(directory: Path) -> Project:
     found = try_discover(directory)
     if found is None:
         manifest = find_manifest(directory)
-        raise PxError("PX001", cwd=directory) if manifest is None else PxError("PX005", path=manifest)
+        raise PxError("PX001", cwd=directory) if manifest is None else no_table(manifest)
     return found
+
+
+def no_table(manifest: Path) -> PxError:
+    """PX005 for a manifest without [project]; one of Poetry's has all that belongs there, elsewhere."""
+    fix = [POETRY] if "poetry" in Manifest.read(manifest).document.get("tool", {}) else []
+    return PxError("PX005", path=manifest, fix=fix, whole_fix=bool(fix))
 
 
 def try_discover(directory: Path) -> Project | None:

@@ -72,7 +72,10 @@ def export(context: Context, selection: Selection) -> dict[str, Any]:
         reason = uv.explain(done.stderr)
         if "uv.lock" in reason:
             raise PxError("PX101", lock=project.lock.name, problem=reason)
-        raise uv.failure("read the lock", done, "Check the names of groups and extras: px status -v")
+        remedy = "Check the names of groups and extras: px status -v"
+        if "incompatible with the declared conflicts" in reason:
+            remedy = "Name one of them only, with --extra or --group: they exclude each other in [tool.uv].conflicts."
+        raise uv.failure("read the lock", done, remedy)
     return _parse(project, done.stdout)
 
 

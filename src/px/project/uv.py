@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _NOT_OURS = ("VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT", "UV_FROZEN", "UV_LOCKED", "UV_NO_SYNC", "CONDA_PREFIX")
 # How uv says that it did not reach a server at all; with an answer of the server its advice is another.
 _UNREACHED = re.compile(r"dns error|client error \(Connect\)|tcp connect error|operation timed out")
+# What uv built to learn what it depends on; a directory of the user's own has an address.
+_BUILD = re.compile(r"Failed to (?:download and )?build `(?P<name>[^\s`=]+)(?P<own> @ file:)?[^`]*`")
 _DOING = {
     "add": "Resolving what the project shall have (uv add)",
     "build": "Building (uv build)",
@@ -29,6 +31,7 @@ _DOING = {
     "lock": "Resolving what the project depends on (uv lock)",
     "remove": "Resolving what the project shall have (uv remove)",
 }
+_HINT = re.compile(r"^hint: .*?(?=^(?:error|warning): |\Z)", re.MULTILINE | re.DOTALL)
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -94,6 +97,13 @@ def _cache() -> dict[str, str]:
 def failure(action: str, done: process.Finished, remedy: str) -> PxError:
     if _UNREACHED.search(done.stderr):
         remedy = "Check the network, the proxy (HTTPS_PROXY) and the index's address, then run the command again."
+    elif built := _BUILD.search(done.stderr):
+        remedy = f"Correct what the build of {built['name']} says, or spare uv the build: "
+        remedy += (
+            "write version and dependencies into [project], instead of naming them under dynamic."
+            if built["own"]
+            else "use a version that has a wheel, or say what it depends on in [[tool.uv.dependency-metadata]]."
+        )
     return PxError("PX100", action=action, reason=explain(done.stderr), remedy=remedy)
 
 
@@ -102,8 +112,8 @@ def explain(stderr: str) -> str:
 
     Of all that a build said, how it ended is enough.
     """
-    lines = [line.rstrip() for line in _ANSI.sub("", stderr).splitlines()]
-    noise = ("Using CPython", "Resolved ", "hint: ", "Creating virtual", "warning: ")
+    lines = [line.rstrip() for line in _HINT.sub("", _ANSI.sub("", stderr)).splitlines()]
+    noise = ("Using CPython", "Resolved ", "Creating virtual", "warning: ")
     reason = [line for line in lines if line.strip() and not line.startswith(noise)]
     if len(reason) > 30:
         console.detail("\n".join(reason))

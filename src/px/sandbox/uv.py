@@ -10,6 +10,7 @@ A build that uv starts sees what uv sees: the network, the project, and how the 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import tempfile
 import tomllib
@@ -28,7 +29,7 @@ from px.project.uv import Uv, doing
 from px.sandbox import uv_places
 from px.sandbox.layers.base import ensure_base, ensure_bytecode_layer, load_base_lock
 from px.sandbox.layers.python import choose_python, ensure_runtime_layers
-from px.sandbox.layers.system import ensure_system_layer
+from px.sandbox.layers.system import ensure_builder_layers, ensure_system_layer
 from px.sandbox.manifest import governing_manifest
 from px.sandbox.uv_program import uv_program
 from px.store.files import disk_errors, write_atomically
@@ -45,6 +46,11 @@ if TYPE_CHECKING:
 
 LARGEST_LOCK = 256 << 20
 _CACHE, _BACK = "/run/px/cache", "/run/px/back"
+# meson, setuptools, and CMake, of a build that found no compiler.
+_NO_COMPILER = re.compile(
+    r"Unknown compiler\(s\)|[Cc]ommand '[\w./-]*(?:gcc|g\+\+|cc|c\+\+)' failed: No such file|CMAKE_CX*_COMPILER not set"
+    r"|No CMAKE_CX*_COMPILER could be found"
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,13 @@ class SandboxUv(Uv):
             mounts = [_project(context, over), *uv_places.beside(context, args)]
             (draft.path / "back").mkdir()
             mounts.append(Mount(draft.path / "back", _BACK))
-            done = box.run(args, self.directory, mounts, back=back, git=uv_places.ask_for_git(context, args))
+            capabilities = ["git"] if uv_places.ask_for_git(context, args) else []
+            done = box.run(args, self.directory, mounts, back=back, capabilities=capabilities)
+            if not done.ok and _NO_COMPILER.search(done.stderr):
+                # meson-python compiles a whole project to say what it depends on; most others need no compiler here.
+                said = governing_manifest(project.manifest.path)[0]
+                wanted = [*capabilities, *said.enabled.union(*said.build.values())]
+                done = box.run(args, self.directory, mounts, back=back, capabilities=wanted, compiler=True)
             if done.ok:
                 _take_back(back, draft.path / "back")
         return done
@@ -93,7 +105,8 @@ class UvBox:
         mounts: Sequence[Mount],
         *,
         back: Sequence[Path] = (),
-        git: bool = False,
+        capabilities: Sequence[str] = (),
+        compiler: bool = False,
     ) -> Finished:
         """Run uv in ``directory``, a path in the box; files of ``back`` are left under ``/run/px/back``."""
         context, python = self.ground.context, self.ground.python
@@ -104,7 +117,7 @@ class UvBox:
         copy = f"timeout 5 head -c {LARGEST_LOCK + 1} --"
         copies = [f"{copy} {shlex.quote(str(path))} >{_BACK}/{n} 2>/dev/null" for n, path in enumerate(back)]
         spec = RunSpec(
-            layers=self._layers(git=git),
+            layers=self._layers(capabilities, compiler=compiler),
             argv=("/bin/sh", "-c", "; ".join([command, "code=$?", *copies, "exit $code"])),
             env={**uv_places.environment(context), "UV_CACHE_DIR": _CACHE, "UV_PYTHON": python.program},
             cwd=os.fspath(directory),
@@ -122,11 +135,14 @@ class UvBox:
             code = Bubblewrap(context.home).run(spec, stdin=nothing.fileno(), stdout=out.append, stderr=said.append)
         return Finished(code, *(b"".join(chunks).decode("utf-8", "replace") for chunks in (out, said)))
 
-    def _layers(self, *, git: bool) -> tuple[Path, ...]:
+    def _layers(self, capabilities: Sequence[str], *, compiler: bool) -> tuple[Path, ...]:
         store, base = self.ground.context.store, self.ground.base
         layers = [base, ensure_bytecode_layer(store, base), *ensure_runtime_layers(self.ground)]
-        system = ensure_system_layer(store, base, ["git"]) if git else None
-        return tuple(layer.tree for layer in (*layers, *([system] if system else [])))
+        if compiler:
+            layers += ensure_builder_layers(store, base, capabilities)
+        elif system := ensure_system_layer(store, base, capabilities):
+            layers.append(system)
+        return tuple(layer.tree for layer in layers)
 
     def _cache(self) -> Path:
         directory = self.ground.context.home.cache("uv") / self.cache

@@ -1,6 +1,7 @@
 """What ``px run TARGET`` means, on this machine and in a sandbox.
 
-In this order: a file; a directory with a ``__main__.py``; python, python3 or python3.N; a program on the PATH.
+In this order: a file; a console script of the env, python, python3 or python3.N; a directory with a ``__main__.py``;
+a program on the PATH.
 """
 
 from __future__ import annotations
@@ -91,11 +92,15 @@ def resolve(target: str, arguments: Sequence[str], place: OnHost | InSandbox) ->
         if target.endswith(_PYTHON_FILES) or not os.access(file, os.X_OK):
             return [python, word, *arguments]
         return [word if os.sep in word else os.path.join(".", word), *arguments]
+    # Many a project has its code in a directory with the name of its console script.
+    named = os.sep not in target and target not in ("", ".", "..")
+    if named and place.has(f"{place.binaries}/{target}"):
+        return [f"{place.binaries}/{target}", *arguments]
     if there is not None and word is not None and os.path.isfile(os.path.join(file, "__main__.py")):
         return [python, word, *arguments]
-    if os.sep in target:
+    if not named or is_python(target):
         return [target, *arguments] if os.path.isabs(target) and place.has(target) else None
-    for directory in (place.binaries,) if is_python(target) else place.programs:
+    for directory in place.programs:
         if place.has(f"{directory}/{target}"):
             return [f"{directory}/{target}", *arguments]
     return None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from px.debian.locking.pins import read_pins
 from px.platforms import host_architecture
 from px.project import state as rules
-from px.project.discovery import find_manifest, try_discover
+from px.project.discovery import POETRY, find_manifest, no_table, try_discover
 from px.project.situation import NOTHING
 from px.project.state import Target
 from px.sandbox.layers.base import load_base_lock
@@ -75,6 +75,8 @@ def gather(context: Context) -> Status:
         manifest = find_manifest(directory)
         reason = f"{manifest} has no [project] table." if manifest else NOTHING.reason
         remedy = f"Write a [project] table into {manifest}" if manifest else rules.remedy(NOTHING.state, frozen=frozen)
+        if manifest and POETRY in no_table(manifest).fix:
+            remedy = POETRY
         nothing = TargetStatus(NOTHING.state.value, reason, None, None, None, {}, remedy)
         none = Status(directory, None, None, None, None, False, (), None, "missing", (), (), nothing, nothing, (), ())
         return replace(none, problems=(reason,))

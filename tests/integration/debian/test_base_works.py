@@ -164,6 +164,10 @@ GTK = "import ctypes; print(*(ctypes.CDLL(n).gtk_get_major_version() for n in ('
     [
         ("less", "printf 'one\\n' | pager && less --version", "less "),
         ("http-tools", "curl --version && wget --version", "GNU Wget"),
+        ("gettext", "msgfmt --version && xgettext --version", "GNU gettext-tools"),
+        ("sql-tools", "psql --version && pg_dump --version && mysqldump --version && mysql --version", "MariaDB"),
+        ("sql-tools", "echo 'select 6*7;' | sqlite3", "42"),
+        ("venv", "python3 -m venv /tmp/v && /tmp/v/bin/pip --version", "pip "),
         ("xkb", "python3 -c \"import ctypes; print(ctypes.CDLL('libxkbfile.so.1'))\"", "libxkbfile.so.1"),
         pytest.param("java", f"java -version 2>&1 && {KEYSTORE}", "OpenJDK", marks=pytest.mark.slow),
         pytest.param("gtk", f'python3 -c "{GTK}"', "3", marks=pytest.mark.slow),

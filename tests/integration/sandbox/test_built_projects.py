@@ -49,6 +49,15 @@ build-backend = "setuptools.build_meta"
 [tool.setuptools_scm]
 write_to = "src/versioned/_version.py"
 """
+MESON = """\
+[project]
+name = "mesonic"
+dynamic = ["version"]
+requires-python = ">=3.11,<3.12"
+[build-system]
+requires = ["meson-python"]
+build-backend = "mesonpy"
+"""
 OLD_STYLE = """\
 [project]
 name = "old-style"
@@ -159,6 +168,17 @@ def test_a_version_that_comes_from_git(tmp_path: Path, warm: Home) -> None:
     shown = run_px("run", "--sandbox", "python", "-c", SHOW, cwd=tmp_path).stdout
     assert shown.startswith("1.4.1.dev1+g")
     assert ".d20" not in shown, "nothing was changed since the commit"
+
+
+@pytest.mark.slow
+def test_a_project_that_is_compiled_to_be_locked(tmp_path: Path, warm: Home) -> None:
+    """meson-python has no other way to say the version."""
+    lines = ["project('mesonic', 'c', version: '1.7')", "py = import('python').find_installation()"]
+    lines += ["py.extension_module('_native', 'native.c', install: true)"]
+    write(tmp_path, {"pyproject.toml": MESON, "meson.build": "\n".join(lines), "native.c": NATIVE % 7})
+    program = "import _native, importlib.metadata as m; print(_native.answer(), m.version('mesonic'))"
+    run_px("sync", "--sandbox", cwd=tmp_path)
+    assert run_px("run", "--sandbox", "python", "-c", program, cwd=tmp_path).stdout == "7 1.7\n"
 
 
 @pytest.mark.slow

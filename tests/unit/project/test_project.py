@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from px.errors import PxError
 from px.home import Home
+from px.process import Finished
 from px.project import situation as records
 from px.project.context import Context
 from px.project.discovery import discover, try_discover
 from px.project.lock import read_pylock
 from px.project.manifest import Manifest
 from px.project.selection import Selection
-from px.project.uv import explain
+from px.project.uv import explain, failure
 from px.store.objects import Store
 from px.warm import record as warm
 from px.warm.record import VERSION
@@ -374,6 +376,25 @@ def test_a_hostile_pylock(tmp_path: Path, name: str) -> None:
     (tmp_path / "pylock.toml").write_text(HOSTILE[name], encoding="utf-8", errors="surrogateescape")
     with pytest.raises(PxError, match="PX101"):
         read_pylock(discover(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ("error: Failed to build `app @ file:///src/app`\n", "build of app says.*instead of naming them under dynamic"),
+        ("  x Failed to build `thing==1.0`\n", "build of thing says.*dependency-metadata"),
+        ("  x Failed to download and build `thing==1.0`\n", "build of thing says.*dependency-metadata"),
+        ("error: No solution found\n", "as asked"),
+    ],
+)
+def test_the_remedy_for_a_build_that_failed_while_locking(said: str, remedy: str) -> None:
+    assert re.search(remedy, failure("lock", Finished(1, "", said), "as asked").fix[0])
+
+
+def test_a_hint_at_flags_of_uv_is_left_out_whole() -> None:
+    hint = "hint: Either add it under:\n\n[tool.uv.extra-build-dependencies]\napp = ['x']\n\nor `uv pip install x`.\n"
+    assert explain(f"error: Failed to build `app`\n{hint}") == "error: Failed to build `app`"
+    assert explain(f"{hint}error: Failed\n  cause: y\n") == "error: Failed\n      cause: y"
 
 
 def test_a_long_report_is_cut_in_the_middle() -> None:

@@ -10,7 +10,7 @@ from px.cli.commands.sync import report
 from px.errors import PxError
 from px.project import state as rules
 from px.project.context import named_directory
-from px.project.discovery import PYLOCK, UV_LOCK
+from px.project.discovery import PYLOCK, UV_LOCK, no_table
 from px.project.manifest import Manifest
 from px.store.tree import remove_tree
 from px.workflow.door import ensure_host
@@ -35,7 +35,7 @@ def main(args: argparse.Namespace, context: Context) -> int:
     here, manifest = replace(context, directory=directory), directory / "pyproject.toml"
     if manifest.exists():
         found = Manifest.read(manifest)
-        raise PxError("PX004" if found.is_project or found.workspace else "PX005", path=manifest)
+        raise PxError("PX004", path=manifest) if found.is_project or found.workspace else no_table(manifest)
     existed = directory.exists()
     try:
         directory.mkdir(parents=True, exist_ok=True)

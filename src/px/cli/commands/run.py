@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from px.project.context import Context
 
 _EPILOG = """\
-The target is, in this order: a file; a directory with a __main__.py; python, python3 or python3.N; a console
-script of the env; a program on the env's PATH. Flags of px come before it. Everything after it belongs to the
-target.
+The target is, in this order: a file; python, python3 or python3.N; a console script of the env; a directory with a
+__main__.py; a program on the env's PATH. Flags of px come before it. Everything after it belongs to the target.
 
   px run python -c 'import sys; print(sys.prefix)'
   px run scripts/report.py --all

@@ -60,6 +60,11 @@ def _without_remedy(label: str, log: str, base: str, *, by_choice: bool, own: bo
     fix = ["Use a version of it that has a wheel for this Python and platform, or one that builds here."]
     if own:
         fix = ["Correct what its build complains about, in its pyproject.toml or setup.py."]
+    if own and limits:
+        fix = [
+            "Do without it, and have only what it depends on: [tool.uv] package = false",
+            "Or build its wheel elsewhere (uv build --wheel), and add that to another project: px add ./NAME.whl",
+        ]
     if by_choice:
         fix.insert(0, f"Let px take its wheel, if it has one: take {name} out of [tool.uv].no-binary-package")
     if used := patterns.undeclared(log):

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 UNKNOWN = "0+unknown"
 # Backends whose editable install is a directory on sys.path when there is nothing to compile.
 _IN_PLACE = ("setuptools", "hatchling", "flit_core", "uv_build", "pdm", "poetry")
+_COMPILES = re.compile("cython|scikit-build|pybind11|nanobind", re.IGNORECASE)  # also as hooks of hatchling
 _EXTENSIONS = re.compile(r"\b(ext_modules|cffi_modules|rust_extensions|cythonize|Extension)\b")
 # What a manifest may leave to the build backend, and an image must have.
 _BUILT = frozenset({"scripts", "gui-scripts", "entry-points"})
@@ -233,7 +234,7 @@ def has_compiled_parts(manifest: Manifest) -> bool:
         backend.split(".", maxsplit=1)[0] not in _IN_PLACE
         or tool.get("setuptools", {}).get("ext-modules")
         or tool.get("poetry", {}).get("build")
-        or "cython" in str(system.get("requires", "")).lower()
+        or _COMPILES.search(str(system.get("requires", "")))
         or (setup.is_file() and _EXTENSIONS.search(setup.read_text(encoding="utf-8", errors="replace")))
     )
 
@@ -316,6 +317,8 @@ def _version_in_source(manifest: Manifest) -> str | None:
     root = manifest.path.parent
     candidates: list[Path] = []
     hatch = tool.get("hatch", {}).get("version", {})
+    if "path" in hatch and "pattern" in hatch:
+        return _match(root / hatch["path"], hatch["pattern"])
     if "path" in hatch:
         candidates.append(root / hatch["path"])
     attribute = tool.get("setuptools", {}).get("dynamic", {}).get("version", {})
@@ -337,8 +340,21 @@ def _version_in_source(manifest: Manifest) -> str | None:
     return None
 
 
+def _match(path: Path, pattern: str) -> str | None:
+    """What hatchling finds with a pattern of the project's own; None for a bad one, which hatchling complains about."""
+    try:
+        found = re.search(pattern, path.read_text(encoding="utf-8"), re.MULTILINE)
+        return found["version"] if found else None
+    except (OSError, ValueError, re.error, IndexError):
+        return None
+
+
 def _literal(path: Path, name: str) -> str | None:
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    try:
+        body = ast.parse(path.read_bytes()).body
+    except (SyntaxError, ValueError):  # newer than the Python that px runs on, for example: the backend computes it
+        return None
+    for node in body:
         targets = (
             node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
         )

@@ -31,6 +31,10 @@ def manifest(root: Path, text: str, files: dict[str, str] | None = None) -> Mani
         (DYNAMIC, {"src/my_app/__init__.py": "__version__ = '2.0'\n"}, "2.0"),
         (DYNAMIC, {"my_app/__init__.py": "__version__: str = '2.1'\n"}, "2.1"),
         (DYNAMIC + '[tool.hatch.version]\npath = "v.py"\n', {"v.py": "__version__ = '3'\n"}, "3"),
+        (DYNAMIC + '[tool.hatch.version]\npath = "VERSION"\npattern = "^(?P<version>.+)$"\n',
+         {"VERSION": "3.1.0\n"}, "3.1.0"),
+        (DYNAMIC + '[tool.hatch.version]\npath = "v.py"\npattern = "^N = .(?P<version>.+).$"\n',
+         {"v.py": "a = 1\nN = '3.2'\n"}, "3.2"),
         (DYNAMIC + '[tool.setuptools.dynamic]\nversion = { attr = "my_app.v.NUMBER" }\n',
          {"my_app/v.py": "NUMBER = '4'\n"}, "4"),
         (DYNAMIC + '[tool.setuptools.dynamic]\nversion = { file = "VERSION" }\n', {"VERSION": "5.1\n"}, "5.1"),
@@ -45,12 +49,23 @@ def test_versions_that_are_written_down(tmp_path: Path, text: str, files: dict[s
     "text",
     [
         DYNAMIC + '[tool.hatch.version]\nsource = "vcs"\n',
+        DYNAMIC + '[tool.hatch.version]\npath = "VERSION"\n',
+        DYNAMIC + '[tool.hatch.version]\npath = "VERSION"\npattern = "(.+)"\n',
+        DYNAMIC + '[tool.hatch.version]\npath = "VERSION"\npattern = "("\n',
         DYNAMIC + '[tool.setuptools.dynamic]\nversion = { file = "not-there" }\n',
         DYNAMIC + "[tool.setuptools_scm]\n",
     ],
 )
 def test_a_version_that_is_computed_is_not_written_down(tmp_path: Path, text: str) -> None:
-    assert written_version(manifest(tmp_path, text)) is None
+    assert written_version(manifest(tmp_path, text, {"VERSION": "1.2.3\n"})) is None
+
+
+def test_a_module_that_this_python_cannot_parse(tmp_path: Path) -> None:
+    """px may run on an older Python than the project, and a module may be damaged: its build backend decides."""
+    for content in ("type A[T: = 1\n", "\0"):
+        assert written_version(manifest(tmp_path, DYNAMIC, {"my_app/__init__.py": content})) is None
+    (tmp_path / "my_app/__init__.py").write_bytes(b"# coding: latin-1\n# \xfc\n__version__ = '6'\n")
+    assert written_version(manifest(tmp_path, DYNAMIC)) == "6"
 
 
 @pytest.mark.parametrize(
@@ -77,6 +92,7 @@ def test_what_is_no_version(tmp_path: Path) -> None:
     ("text", "setup", "expected"),
     [
         ('[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n', "", False),
+        ('[build-system]\nrequires = ["hatchling", "Scikit-Build"]\nbuild-backend = "hatchling.build"\n', "", True),
         ("", "from setuptools import setup\nsetup()\n", False),
         ("", "from setuptools import Extension, setup\nsetup(ext_modules=[Extension('a', ['a.c'])])\n", True),
         ('[[tool.setuptools.ext-modules]]\nname = "a"\nsources = ["a.c"]\n', "", True),

@@ -16,7 +16,7 @@ from px.sandbox.needs.inference import distributions
 
 PROMISED = (
     "postgres mysql odbc imagecodecs xml xmlsec ldap kerberos ffi curl openssl ssh magic fonts pango opengl audio video"
-    " blas hdf5 geo graphviz barcode ocr git compression xkb less http-tools java gtk"
+    " blas hdf5 geo graphviz barcode ocr git compression xkb less http-tools sql-tools gettext java gtk"
 )
 
 

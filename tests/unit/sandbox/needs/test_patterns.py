@@ -44,6 +44,8 @@ MESSAGES = [
     ("Package 'cairo', required by 'virtual:world', not found", "pango", "cairo"),
     ("No package 'libxml-2.0' found", "xml", "libxml-2.0"),
     ('../meson.build:31:9: ERROR: Dependency "openblas" not found, tried pkgconfig', "blas", "openblas"),
+    ("  No CMAKE_Fortran_COMPILER could be found.", "fortran", "CMAKE_Fortran_COMPILER"),
+    ("../meson.build:1:0: ERROR: Unknown compiler(s): [['gfortran'], ['flang']]", "fortran", "gfortran"),
     ("Exception: Can not find valid pkg-config name.", "mysql", "pkg-config name"),
     ("Error: pg_config executable not found.", "postgres", "pg_config"),
     ("/bin/sh: 1: mysql_config: not found", "mysql", "mysql_config"),
@@ -61,6 +63,10 @@ MESSAGES = [
     ("ImportError: Bad git executable.", "git", "git"),
     ("bash: line 1: less: command not found", "less", "less"),
     ("FileNotFoundError: [Errno 2] No such file or directory: 'curl'", "http-tools", "curl"),
+    ("CommandError: You appear not to have the 'psql' program installed or on your path.", "sql-tools", "psql"),
+    ("CommandError: Can't find msguniq. Make sure you have GNU gettext tools 0.19 or newer installed.", "gettext",
+     "msguniq"),
+    ('ImproperlyConfigured: Could not find the GDAL library (tried "gdal", "GDAL").', "geo", "GDAL"),
     ("OSError: No wkhtmltopdf executable found: \"b''\"", "wkhtmltopdf", "wkhtmltopdf"),
     ("tabula.errors.JavaNotFoundError: `java` command is not found from this Python process.", "java", "java"),
     ("jpype._jvmfinder.JVMNotFoundException: No JVM shared library file (libjvm.so) found.", "java",
@@ -71,6 +77,7 @@ MESSAGES = [
      "libxkbfile.so.1"),
     ("ImportError: libgtk-3.so.0: cannot open shared object file: No such file or directory", "gtk", "libgtk-3.so.0"),
     ("ModuleNotFoundError: No module named '_tkinter'", "tk", "_tkinter"),
+    ("The virtual environment was not created successfully because ensurepip is not", "venv", "ensurepip"),
     ("ModuleNotFoundError: No module named 'tkinter'", "tk", "tkinter"),
     ("The headers or library files could not be found for jpeg,", "imagecodecs", "jpeg"),
     ("Error: Please make sure the libxml2 and libxslt development packages are installed.", "xml", "libxml2"),
@@ -144,6 +151,11 @@ def test_a_failed_build_in_rust_says_what_the_builder_lacks() -> None:
     assert "no Rust compiler" in error.why[0]
     assert "wheel" in error.fix[0]
     assert not [line for line in error.fix if "disk" in line or "credentials" in line]
+
+
+def test_a_project_in_rust_of_the_users_own() -> None:
+    error = build_failure("thing", RUST, "debian-12", own=True)
+    assert error.fix[0] == "Do without it, and have only what it depends on: [tool.uv] package = false"
 
 
 def test_a_capability_that_the_build_had_is_no_remedy() -> None:
