@@ -13,6 +13,7 @@ import pytest
 
 from docs import generate
 from px.cli.main import COMMANDS, make_parser
+from px.sandbox.needs import capabilities
 from tests.conftest import REPO
 
 if TYPE_CHECKING:
@@ -80,6 +81,11 @@ def test_every_command_is_in_the_reference() -> None:
     for name in COMMANDS:
         head, _, tail = name.partition(" ")
         assert re.search(rf"`px {head}[^`]*{tail}", page), f"px {name} is not described"
+
+
+def test_every_capability_has_a_row_in_the_reference() -> None:
+    page = (REPO / "docs/reference/capabilities.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `([a-z0-9-]+)` \|", page, re.MULTILINE)) >= set(capabilities.table())
 
 
 def test_every_variable_that_px_reads_is_documented() -> None:

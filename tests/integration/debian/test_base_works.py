@@ -164,6 +164,7 @@ GTK = "import ctypes; print(*(ctypes.CDLL(n).gtk_get_major_version() for n in ('
     [
         ("less", "printf 'one\\n' | pager && less --version", "less "),
         ("http-tools", "curl --version && wget --version", "GNU Wget"),
+        ("binutils", "objdump --version && strip --version", "GNU strip"),
         ("gettext", "msgfmt --version && xgettext --version", "GNU gettext-tools"),
         ("sql-tools", "psql --version && pg_dump --version && mysqldump --version && mysql --version", "MariaDB"),
         ("sql-tools", "echo 'select 6*7;' | sqlite3", "42"),

@@ -67,6 +67,8 @@ MESSAGES = [
     ("CommandError: Can't find msguniq. Make sure you have GNU gettext tools 0.19 or newer installed.", "gettext",
      "msguniq"),
     ('ImproperlyConfigured: Could not find the GDAL library (tried "gdal", "GDAL").', "geo", "GDAL"),
+    ("ERROR: On Linux, objdump is required. It is typically provided by the 'binutils' package installable via your",
+     "binutils", "objdump"),
     ("OSError: No wkhtmltopdf executable found: \"b''\"", "wkhtmltopdf", "wkhtmltopdf"),
     ("tabula.errors.JavaNotFoundError: `java` command is not found from this Python process.", "java", "java"),
     ("jpype._jvmfinder.JVMNotFoundException: No JVM shared library file (libjvm.so) found.", "java",
