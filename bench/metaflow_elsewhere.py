@@ -74,7 +74,7 @@ def download(folder: Path) -> None:
     """The wheels that pip will ask for."""
     platform = ["--python-version", "3.11", "--only-binary", ":all:", "--platform", "manylinux_2_28_x86_64"]
     platform += ["--platform", "manylinux2014_x86_64"]
-    python = Path(sys.base_prefix, "bin", "python3")  # the virtual environment has no pip
+    python = os.path.join(sys.base_prefix, "bin", "python3")  # the virtual environment has no pip
     command = [python, "-m", "pip", "download", "--quiet", "--dest", str(folder), *platform, *NEEDED]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:

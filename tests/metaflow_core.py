@@ -102,7 +102,9 @@ def harness(args: argparse.Namespace, rows: list[dict[str, Any]], env: dict[str,
         (core / "contexts.json").write_text(json.dumps(contexts(rows)), encoding="utf-8")
         argv = [sys.executable, "run_tests.py", "--num-parallel", str(args.jobs)]
         argv += ["--tests", args.tests, "--graphs", args.graphs]
-        env = {**env, "USER": env.get("USER", "tester")}
+        # A local @parallel step starts the first python on the PATH, which must have Metaflow.
+        path = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
+        env = {**env, "PATH": path, "USER": env.get("USER", "tester")}
         env.pop("PYTHONDONTWRITEBYTECODE", None)
         with (
             args.log.open("w", encoding="utf-8") as log,
