@@ -118,7 +118,11 @@ def test_only_records_of_the_task_and_its_run(here: Path, tmp_path: Path, name: 
 GOOD = packed((f"{RUN}/start/2/_meta/a", b"{}"))
 
 
-@pytest.mark.parametrize("blob", [b"", b"no archive", GOOD[:40], GOOD[:-9], zlib.compress(b"\0" * 100, wbits=31)])
+@pytest.mark.parametrize(
+    "blob",
+    [b"", b"no archive", GOOD[:40], GOOD[:-9], zlib.compress(b"\0" * 100, wbits=31)],
+    ids=["empty", "no archive", "cut off soon", "cut off late", "not a tar"],  # GOOD has the time in it
+)
 def test_what_is_damaged_fails_no_task(here: Path, blob: bytes) -> None:
     from_datastore(Datastore(blob), "key", TASK)
     assert set(records(here)) <= {"start/2/_meta/a"}
