@@ -16,7 +16,10 @@ from metaflow_extensions.sandbox.plugins.sandbox_cli import SIGNALS, _guarded
 @pytest.fixture(autouse=True)
 def _handlers() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in SIGNALS}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     yield
+    # A thread of the test runner may take a signal earlier; then the test ends with both blocked.
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     for number, handler in before.items():
         signal.signal(number, handler)
 
